@@ -1,4 +1,4 @@
-"""What do AgentEvol's rounds add to a converged clone, beyond more cloning of it? TextCraft, five seeds, four arms.
+"""What do AgentEvol's rounds add to a converged clone, beyond more cloning of it? TextCraft, four arms.
 
     .venv/bin/python benchmarks/agent_evol_worlds.py            # runs or goes on, then writes the results
     .venv/bin/python benchmarks/agent_evol_worlds.py --collect  # only reads what is there
@@ -18,19 +18,34 @@ The settings were chosen with the seeds and runs of `results/horizon_tuning.txt`
 side by side. A run that was killed goes on from its last checkpoint, and a finished one is read. Settings after the
 command go to every run but the base (to see that all of it works: `--seeds 7 --root /tmp/try --name try
 data.num_test=4`).
+
+One seed takes about 32 CPU minutes of one thread, as `results/horizon_tuning.txt` reckons: 5 for the base, 10 for
+AgentEvol, 17 for the three clones. Seeds of earlier sittings stay in the result file (`study.accumulate`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from study import arguments, cell, machine, minus, rows_of, train, whet, write
+from study import (
+    Part,
+    accumulate,
+    arguments,
+    cell,
+    greedy_metrics,
+    machine,
+    made_with,
+    paired_lead,
+    rows_of,
+    seconds_of,
+    train,
+    validated_success,
+)
 from whet.envs import ENVIRONMENTS
 from whet.methods.agent.agent_clone import NUM_PLAYS, SHALLOW
 from whet.methods.agent.evolution import item_of, some_of
@@ -115,13 +130,6 @@ def run_one(root: Path, seed: int, extra: Sequence[str]) -> None:
         train("agent_clone", settings, folder / name)
 
 
-def run_all(root: Path, seeds: Sequence[int], extra: Sequence[str]) -> None:
-    """Seed by seed, so that what is there is whole for the first seeds wherever it stops."""
-    with ThreadPoolExecutor(2) as pool:
-        for job in [pool.submit(run_one, root, seed, extra) for seed in seeds]:
-            job.result()
-
-
 def is_whole(root: Path, seed: int) -> bool:
     return all((root / f"seed{seed}" / run / "summary.json").exists() for run in RUNS)
 
@@ -139,21 +147,9 @@ def updates_of(run: Path) -> dict[str, int]:
     return found
 
 
-def greedy_success(run: Path) -> float:
-    """Of a run's best validated weights, on the test items; measured now, unless it was before."""
-
-    def files() -> list[Path]:
-        return sorted((run / "eval").glob("after-test-n*-k1.json"))
-
-    if not files():
-        whet(run.with_suffix(".eval.log"), "eval", str(run), "--critic", "after", "--samples", "1")
-    success: float = json.loads(files()[0].read_text())["metrics"]["success"]
-    return success
-
-
 def premise_of(folder: Path) -> dict[str, float | None]:
     """Whether the base had converged, and what it finds on items that nobody has shown it; what is kept, by round."""
-    base = [line["validation/success"] for line in lines_of(folder / "base") if "validation/success" in line]
+    base = validated_success(folder / "base")
     found: dict[str, float | None] = {"base_last_rise": base[-1] - base[-2], "base_validation": base[-1]}
     lines = lines_of(folder / "evol")
     for number in range(1, NUM_ROUNDS + 1):
@@ -169,26 +165,19 @@ def row_of(folder: Path, row: str) -> Mapping[str, float | None]:
     return rows_of(folder / "evol")["before"] if row == "before" else rows_of(folder / row)["after"]
 
 
-def collect(root: Path, seeds: Sequence[int]) -> dict[str, Any]:
-    """Every seed's numbers: shares in [0, 1], turns an episode, counts as they are."""
-    folders = [root / f"seed{seed}" for seed in seeds]
-    premises = [premise_of(folder) for folder in folders]
+def measure(folder: Path) -> dict[str, Any]:
+    """A seed's numbers: shares in [0, 1], turns an episode, counts as they are."""
     rounds = ("base", *(f"round_{number}" for number in range(1, NUM_ROUNDS + 1)))
-    updates = [updates_of(folder / "evol") for folder in folders]
     return {
-        "seeds": list(seeds),
-        "machine": machine(folders[0] / "evol"),
-        "premise": {key: [premise[key] for premise in premises] for key in premises[0]},
-        "success": {row: [row_of(folder, row)["success"] for folder in folders] for row in ROWS},
-        "turns": {row: [row_of(folder, row)["turns"] for folder in folders] for row in ROWS},
-        "last": {arm: [rows_of(folder / arm)["last"]["success"] for folder in folders] for arm in ARMS},
-        "rounds": {name: [rows_of(folder / "evol")[name]["success"] for folder in folders] for name in rounds},
-        "greedy": {run: [greedy_success(folder / run) for folder in folders] for run in RUNS},
-        "updates": {phase: [each[phase] for each in updates] for phase in updates[0]},
-        "seconds": {
-            run: [json.loads((folder / run / "summary.json").read_text())["seconds"] for folder in folders]
-            for run in RUNS
-        },
+        "machine": machine(folder / "evol"),
+        "premise": premise_of(folder),
+        "success": {row: row_of(folder, row)["success"] for row in ROWS},
+        "turns": {row: row_of(folder, row)["turns"] for row in ROWS},
+        "last": {arm: rows_of(folder / arm)["last"]["success"] for arm in ARMS},
+        "rounds": {name: rows_of(folder / "evol")[name]["success"] for name in rounds},
+        "greedy": {run: greedy_metrics(folder / run, "after")["success"] for run in RUNS},
+        "updates": updates_of(folder / "evol"),
+        "seconds": {run: seconds_of(folder / run) for run in RUNS},
     }
 
 
@@ -225,22 +214,24 @@ def markdown(result: Mapping[str, Any]) -> str:
     lines += [f"| {name} | {cell(values)} |" for name, values in found["rounds"].items()]
     for how, values in (("sampled", success), ("greedy", {**found["greedy"], "before": found["greedy"]["base"]})):
         lines += ["", f"## Leads, {how}, paired by seed", "", "| left − right | points | by seed |", "|---|---|---|"]
-        for left, right in LEADS:
-            lead = minus(values[left], values[right])
-            each = ", ".join("–" if value is None else f"{100 * value:+.1f}" for value in lead)
-            lines.append(f"| {left} − {right} | {cell(lead, sign=True)} | {each} |")
-    return "\n".join([*lines, "", f"Machine: {found['machine']}.", "", f"Command: `{result['command']}`.", ""])
+        lines += [paired_lead(f"{left} − {right}", values[left], values[right]) for left, right in LEADS]
+    return "\n".join([*lines, "", *made_with(found), "", f"Command: `{result['command']}`.", ""])
 
 
 def main() -> None:
-    options = arguments(__doc__, "agent_evol_worlds", seeds=SEEDS)
-    if not options.collect:
-        run_all(options.root, options.seeds, options.settings)
-    whole = [seed for seed in options.seeds if is_whole(options.root, seed)]
-    if not whole:
-        raise SystemExit(f"no seed has finished in {options.root}: run without --collect")
-    result = {"command": options.command, "found": collect(options.root, whole)}
-    write(options.name, result, markdown(result))
+    options = arguments(__doc__, "agent_evol_worlds", seeds=SEEDS, processes=2)
+    root, extra = options.root, options.settings
+    settings = {"share": BASE_SHARE, "plays": NUM_PLAYS, "data": PLAIN, "base": BASE, "evol": EVOL, "clone": CLONE}
+    part = Part(
+        place=("found",),
+        settings={**settings, "extra": extra},
+        seeds=options.seeds,
+        run=lambda seed: run_one(root, seed, extra),
+        folder=lambda seed: root / f"seed{seed}",
+        is_whole=lambda seed: is_whole(root, seed),
+        measure=lambda seed: measure(root / f"seed{seed}"),
+    )
+    print(markdown(accumulate(options, [part], markdown)))
 
 
 if __name__ == "__main__":

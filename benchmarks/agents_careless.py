@@ -1,4 +1,4 @@
-"""What does RL add to a converged clone of careless play, beyond more cloning of it? TextCraft, five seeds, four arms.
+"""What does RL add to a converged clone of careless play, beyond more cloning of it? TextCraft, four arms.
 
     .venv/bin/python benchmarks/agents_careless.py            # runs or goes on, then writes the results
     .venv/bin/python benchmarks/agents_careless.py --collect  # only reads what is there
@@ -11,21 +11,37 @@ eight sampled episodes an item. RL asks the expert for nothing.
 
 The settings are those of the presets `agent_clone_careless`, `agent_clone_more`, `agent_clone_expert` and
 `agent_grpo_tiny`, chosen on seed 0. Cloning for longer has 600 updates here, where `make agents` has 300. Each run uses
-one thread, and two run side by side. A run that was killed goes on from its last checkpoint, and a finished one is read.
-Settings after the command go to every run (to see that all of it works:
+one thread, and two run side by side. A run that was killed goes on from its last checkpoint, and a finished one is
+read. Settings after the command go to every run (to see that all of it works:
 `--seeds 7 --root /tmp/try --name try num_steps=2 validate_every=1 data.num_test=4 data.num_validation=4`).
+
+One seed takes about 30 CPU minutes of one thread: 17 to clone, 12 for RL, 1 to measure. Seeds of earlier sittings
+stay in the result file (`study.accumulate`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from study import arguments, cell, machine, minus, rows_of, train, whet, write
+from study import (
+    Part,
+    accumulate,
+    arguments,
+    cell,
+    greedy_metrics,
+    machine,
+    made_with,
+    minus,
+    paired_lead,
+    rows_of,
+    seconds_of,
+    train,
+    validated_success,
+)
 
 SEEDS = tuple(range(400, 405))
 CLONES = {
@@ -33,6 +49,8 @@ CLONES = {
     "cloned_expert": ("agent_clone_expert", ()),
 }
 """The arms that only clone, in the order of their rows: preset, and settings beside it."""
+PRESETS = {"start": "agent_clone_careless", "rl": "agent_grpo_tiny"}
+"""Of the other runs."""
 ROWS = {
     "before": "before: converged clone of careless play",
     "after": "RL, best validated",
@@ -51,38 +69,16 @@ def run_one(root: Path, seed: int, extra: Sequence[str]) -> None:
     folder = root / f"seed{seed}"
     shared = (f"seed={seed}", "num_threads=1")
     start = folder / "start"
-    train("agent_clone_careless", [*shared, f"policy.random_weights={seed}", *extra], start)
+    train(PRESETS["start"], [*shared, f"policy.random_weights={seed}", *extra], start)
     from_start = (*shared, f"policy.path={start / 'best'}")
     for name, (preset, settings) in CLONES.items():
         train(preset, [*from_start, *settings, *extra], folder / name)
     beside = {name: {"path": str(folder / name / "best")} for name in CLONES}
-    train("agent_grpo_tiny", [*from_start, f"beside={json.dumps(beside)}", *extra], folder / "rl")
-
-
-def run_all(root: Path, seeds: Sequence[int], extra: Sequence[str]) -> None:
-    """Seed by seed, so that what is there is whole for the first seeds wherever it stops."""
-    with ThreadPoolExecutor(2) as pool:
-        for job in [pool.submit(run_one, root, seed, extra) for seed in seeds]:
-            job.result()
+    train(PRESETS["rl"], [*from_start, f"beside={json.dumps(beside)}", *extra], folder / "rl")
 
 
 def is_whole(root: Path, seed: int) -> bool:
     return all((root / f"seed{seed}" / run / "summary.json").exists() for run in RUNS)
-
-
-def greedy_success(run: Path) -> float:
-    """Of a run's best validated weights, on the test items; measured now, unless it was before.
-
-    Sampled success also rises where an agent only grows surer of what it would do greedily.
-    """
-
-    def measured() -> list[Path]:
-        return sorted((run / "eval").glob("after-test-n*-k1.json"))
-
-    if not measured():
-        whet(run.with_suffix(".eval.log"), "eval", str(run), "--samples", "1")
-    success: float = json.loads(measured()[0].read_text())["metrics"]["success"]
-    return success
 
 
 def metrics_of(run: Path) -> list[dict[str, Any]]:
@@ -94,7 +90,7 @@ def metrics_of(run: Path) -> list[dict[str, Any]]:
 def premise_of(folder: Path) -> dict[str, float | None]:
     """What RL began with, and what it came to, over `EDGE` steps at either end; whether cloning had converged."""
     steps = [line for line in metrics_of(folder / "rl") if "reward/success" in line]
-    validated = [line["validation/success"] for line in metrics_of(folder / "start") if "validation/success" in line]
+    validated = validated_success(folder / "start")
     found: dict[str, float | None] = {"start_last_rise": validated[-1] - validated[-2]}
     for edge, lines in (("first", steps[:EDGE]), ("last", steps[-EDGE:])):
         found[f"{edge}_sampled"] = fmean(line["reward/success"] for line in lines)
@@ -105,23 +101,20 @@ def premise_of(folder: Path) -> dict[str, float | None]:
     return found
 
 
-def collect(root: Path, seeds: Sequence[int]) -> dict[str, Any]:
-    """Every seed's numbers: shares in [0, 1], entropies in nats a token, turns an episode."""
-    folders = [root / f"seed{seed}" for seed in seeds]
-    tables = [rows_of(folder / "rl") for folder in folders]
-    premises = [premise_of(folder) for folder in folders]
+def measure(folder: Path) -> dict[str, Any]:
+    """A seed's numbers: shares in [0, 1], entropies in nats a token, turns an episode.
+
+    Greedy success is read beside sampled success, which also rises where an agent only grows surer of what it would do.
+    """
+    table = rows_of(folder / "rl")
     return {
-        "seeds": list(seeds),
-        "machine": machine(folders[0] / "rl"),
-        "success": {row: [table[row]["success"] for table in tables] for row in ROWS},
-        "greedy": {run: [greedy_success(folder / run) for folder in folders] for run in RUNS},
-        "turns": {row: [table[row]["turns"] for table in tables] for row in ROWS},
-        "invalid": {row: [table[row]["invalid"] for table in tables] for row in ROWS},
-        "premise": {key: [premise[key] for premise in premises] for key in premises[0]},
-        "seconds": {
-            run: [json.loads((folder / run / "summary.json").read_text())["seconds"] for folder in folders]
-            for run in RUNS
-        },
+        "machine": machine(folder / "rl"),
+        "success": {row: table[row]["success"] for row in ROWS},
+        "greedy": {run: greedy_metrics(folder / run, "after")["success"] for run in RUNS},
+        "turns": {row: table[row]["turns"] for row in ROWS},
+        "invalid": {row: table[row]["invalid"] for row in ROWS},
+        "premise": premise_of(folder),
+        "seconds": {run: seconds_of(folder / run) for run in RUNS},
     }
 
 
@@ -158,22 +151,23 @@ def markdown(result: Mapping[str, Any]) -> str:
         lead = minus(found["greedy"]["rl"], found["greedy"][run])
         lines.append(f"| {run} | {cell(found['greedy'][run])} | {cell(lead, sign=True)} |")
     lines += ["", "## Leads, paired by seed", "", "| left − right | points | by seed |", "|---|---|---|"]
-    for left, right in LEADS:
-        lead = minus(success[left], success[right])
-        each = ", ".join("–" if value is None else f"{100 * value:+.1f}" for value in lead)
-        lines.append(f"| {left} − {right} | {cell(lead, sign=True)} | {each} |")
-    return "\n".join([*lines, "", f"Machine: {found['machine']}.", "", f"Command: `{result['command']}`.", ""])
+    lines += [paired_lead(f"{left} − {right}", success[left], success[right]) for left, right in LEADS]
+    return "\n".join([*lines, "", *made_with(found), "", f"Command: `{result['command']}`.", ""])
 
 
 def main() -> None:
-    options = arguments(__doc__, "agents_careless", seeds=SEEDS)
-    if not options.collect:
-        run_all(options.root, options.seeds, options.settings)
-    whole = [seed for seed in options.seeds if is_whole(options.root, seed)]
-    if not whole:
-        raise SystemExit(f"no seed has finished in {options.root}: run without --collect")
-    result = {"command": options.command, "found": collect(options.root, whole)}
-    write(options.name, result, markdown(result))
+    options = arguments(__doc__, "agents_careless", seeds=SEEDS, processes=2)
+    root, extra = options.root, options.settings
+    part = Part(
+        place=("found",),
+        settings={"clones": CLONES, "presets": PRESETS, "extra": extra},
+        seeds=options.seeds,
+        run=lambda seed: run_one(root, seed, extra),
+        folder=lambda seed: root / f"seed{seed}",
+        is_whole=lambda seed: is_whole(root, seed),
+        measure=lambda seed: measure(root / f"seed{seed}"),
+    )
+    print(markdown(accumulate(options, [part], markdown)))
 
 
 if __name__ == "__main__":

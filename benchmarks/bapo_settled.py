@@ -14,8 +14,10 @@ update of the run has seen. Their sampled success is the outcome. The replies of
 policy's. All rules meet the same problems in the same order, so differences are paired by seed.
 
 **Budget.** One process of one thread at a time. A run takes about 70 s of CPU time among the chains and 135 s among the
-agents: 42 tuning runs and 25 others a world, and seven writers of 75 s, are about 4.0 machine-hours. The chains come
-first, whole, then the agents. A run that was killed goes on from its last checkpoint; a finished one is read.
+agents, a writer 75 s: 42 tuning runs and 25 others a world are about 4.0 machine-hours. A tuning seed is 26 CPU minutes
+among the chains and 47 among the agents; another seed is 7 and 11. The chains come first, whole, then the agents. A run
+that was killed goes on from its last checkpoint; a finished one is read. Tuning and seeds of earlier sittings stay in
+the result file (`study.accumulate`).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from study import arguments, cell, machine, minus, policies_of, train, write
+from study import Part, accumulate, arguments, cell, machine, made_with, minus, policies_of, read_result, train
 
 SEEDS = (400, 401, 402, 403, 404)
 TUNING_SEEDS = (60, 61)
@@ -116,14 +118,20 @@ def run_one(root: Path, name: str, seed: int, rule: str, rate: float, extra: Seq
     return out
 
 
-def tune(root: Path, name: str, extra: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """By rule: its rate, and what each rate came to."""
-    tried: dict[str, dict[float, float]] = {rule: {} for rule in RULES}
-    for rule, rate in ((rule, rate) for rule in RULES for rate in RATES):
-        runs = [run_one(root, name, seed, rule, rate, extra) for seed in TUNING_SEEDS]
-        tried[rule][rate] = fmean(read_run(run, name)["after"] for run in runs)
-    best = {rule: max(RATES, key=lambda rate, tried=tried[rule]: (tried[rate], -rate)) for rule in RULES}
-    return {rule: {"rate": best[rule], "tried": tried[rule]} for rule in RULES}
+def run_tuning(root: Path, name: str, seed: int, extra: Sequence[str]) -> None:
+    """Every rule at every rate, with one seed."""
+    for rule in RULES:
+        for rate in RATES:
+            run_one(root, name, seed, rule, rate, extra)
+
+
+def tuned_by(table: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By rule: its rate, and what each rate came to in the mean over the tuning seeds."""
+    tuned = {}
+    for rule in RULES:
+        tried = {rate: fmean(table["after"][rule][f"{rate:g}"]) for rate in RATES}
+        tuned[rule] = {"rate": max(RATES, key=lambda rate, tried=tried: (tried[rate], -rate)), "tried": tried}
+    return tuned
 
 
 def arms_of(tuned: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, float]]:
@@ -150,25 +158,63 @@ def read_run(run: Path, name: str) -> dict[str, float | None]:
     return values
 
 
-def collect(root: Path, name: str, seeds: Sequence[int], extra: Sequence[str], *, go: bool) -> dict[str, Any] | None:
-    """A world's numbers by arm and seed, for the seeds that are whole. None where there are none.
+def tuning_part(root: Path, name: str, extra: Sequence[str]) -> Part:
+    """The table that rates and fixed bounds are chosen by."""
 
-    Args:
-        go: train what is missing. False: only read.
-    """
-    if not go and not is_tuned(root, name):
-        return None
-    tuned = tune(root, name, extra)
-    arms = arms_of(tuned)
-    whole: dict[int, dict[str, Path]] = {}
-    for seed in seeds:
-        if go or all(is_done(root, name, seed, *arm) for arm in arms.values()):
-            whole[seed] = {arm: run_one(root, name, seed, *of, extra) for arm, of in arms.items()}
-    if not whole:
-        return None
-    runs = {arm: {seed: read_run(paths[arm], name) for seed, paths in whole.items()} for arm in ARMS}
-    first = next(iter(whole.values()))[BEST]
-    return {"seeds": list(whole), "tuned": tuned, "arms": arms, "runs": runs, "machine": machine(first)}
+    def measure(seed: int) -> dict[str, Any]:
+        folders = {rule: {f"{rate:g}": folder_of(root, name, seed, rule, rate) for rate in RATES} for rule in RULES}
+        after = {
+            rule: {rate: read_run(run, name)["after"] for rate, run in runs.items()} for rule, runs in folders.items()
+        }
+        return {"machine": machine(folders["BAPO, paper"][f"{RATES[0]:g}"]), "after": after}
+
+    return Part(
+        place=("worlds", name, "tuning"),
+        settings={**settings_of(name), "rates": RATES, "rules": RULES, "extra": extra},
+        seeds=TUNING_SEEDS,
+        run=lambda seed: run_tuning(root, name, seed, extra),
+        folder=lambda seed: root / name / f"seed{seed}",
+        is_whole=lambda seed: all(is_done(root, name, seed, rule, rate) for rule in RULES for rate in RATES),
+        measure=measure,
+    )
+
+
+def arms_part(
+    root: Path, name: str, arms: Mapping[str, tuple[str, float]], seeds: Sequence[int], extra: Sequence[str]
+) -> Part:
+    """The table of the arms, each at its own rate."""
+
+    def run(seed: int) -> None:
+        for rule, rate in arms.values():
+            run_one(root, name, seed, rule, rate, extra)
+
+    def measure(seed: int) -> dict[str, Any]:
+        runs = {arm: folder_of(root, name, seed, *of) for arm, of in arms.items()}
+        values = {arm: read_run(run, name) for arm, run in runs.items()}
+        return {"machine": machine(runs[BEST]), "values": values}
+
+    settings = {arm: {"rule": rule, "rate": rate, "settings": RULES[rule]} for arm, (rule, rate) in arms.items()}
+    return Part(
+        place=("worlds", name, "arms"),
+        settings={**settings_of(name), "arms": settings, "extra": extra},
+        seeds=seeds,
+        run=run,
+        folder=lambda seed: root / name / f"seed{seed}",
+        is_whole=lambda seed: all(is_done(root, name, seed, *of) for of in arms.values()),
+        measure=measure,
+    )
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """What every run of a world shares."""
+    writer = WRITER if name == "rambling" else ()
+    return {"common": COMMON, "world": WORLDS[name].settings, "writer": writer}
+
+
+def arms_in(world: Mapping[str, Any]) -> dict[str, tuple[str, float]] | None:
+    """By arm: rule and rate. None: not all tuning seeds are measured."""
+    table = world.get("tuning", {"seeds": []})
+    return arms_of(tuned_by(table)) if set(TUNING_SEEDS) <= set(table["seeds"]) else None
 
 
 def is_done(root: Path, name: str, seed: int, rule: str, rate: float) -> bool:
@@ -179,10 +225,6 @@ def folder_of(root: Path, name: str, seed: int, rule: str, rate: float) -> Path:
     """Without a dot: what follows one would be cut off for the name of its log."""
     words = rule.replace(",", "").replace(".", "").split()
     return root / name / f"seed{seed}" / "-".join([*words, f"{rate:.0e}"])
-
-
-def is_tuned(root: Path, name: str) -> bool:
-    return all(is_done(root, name, seed, rule, rate) for seed in TUNING_SEEDS for rule in RULES for rate in RATES)
 
 
 def markdown(result: Mapping[str, Any]) -> str:
@@ -198,51 +240,59 @@ def markdown(result: Mapping[str, Any]) -> str:
         "",
     ]
     for name, found in result["worlds"].items():
-        runs = found["runs"]
-
-        def values(arm: str, key: str, runs: Mapping[str, Any] = runs) -> list[float | None]:
-            return [run[key] for run in runs[arm].values()]
-
-        lines += [f"## {WORLDS[name].title}", "", f"Seeds {', '.join(map(str, found['seeds']))}.", ""]
-        lines += ["| rule | rate | before | after | after − best fixed | after − BAPO, paper | on the way |"]
-        lines += ["|---" * 7 + "|"]
-        for arm, (rule, rate) in found["arms"].items():
-            title = f"{arm} ({rule})" if arm == BEST else arm
-            after = values(arm, "after")
-            differences = [
-                "–" if arm == other else cell(minus(after, values(other, "after")), sign=True)
-                for other in (BEST, "BAPO, paper")
-            ]
-            cells = [f"{rate:g}", cell(values(arm, "before")), cell(after), *differences, cell(values(arm, "way"))]
-            lines.append(f"| {title} | " + " | ".join(cells) + " |")
-        lines += ["", "Premise, over the steps that trained; groups with a signal over all steps:", ""]
-        lines += ["| rule | groups with a signal | " + " | ".join(title for _, title, _ in PREMISE.values()) + " |"]
-        lines += ["|---" * (len(PREMISE) + 2) + "|"]
-        for arm in ARMS:
-            cells = [cell(values(arm, "signal"))]
-            cells += [cell(values(arm, key), scale=scale) for key, (_, _, scale) in PREMISE.items()]
-            lines.append(f"| {arm} | " + " | ".join(cells) + " |")
-        lines += ["", "*After* on the tuning seeds, by rate:", ""]
+        lines += [f"## {WORLDS[name].title}", ""]
+        if "arms" in found:
+            lines += arms_tables(found)
+        lines += ["*After* on the tuning seeds, by rate:", ""]
         lines += ["| rule | " + " | ".join(f"{rate:g}" for rate in RATES) + " |", "|---" * (len(RATES) + 1) + "|"]
-        for rule, tuned in found["tuned"].items():
+        for rule, tuned in tuned_by(found["tuning"]).items():
             lines.append(f"| {rule} | " + " | ".join(f"{100 * tuned['tried'][rate]:.1f}" for rate in RATES) + " |")
-        lines += ["", f"Machine: {found['machine']}.", ""]
+        lines += ["", *made_with(found["tuning"]), ""]
     lines += [f"Command: `{result['command']}`.", ""]
     return "\n".join(lines)
 
 
+def arms_tables(world: Mapping[str, Any]) -> list[str]:
+    """Lines of a world's outcomes and premise."""
+    table = world["arms"]
+    arms = {arm: (of["rule"], of["rate"]) for arm, of in table["settings"]["arms"].items()}
+
+    def values(arm: str, key: str) -> list[float | None]:
+        column: list[float | None] = table["values"][arm][key]
+        return column
+
+    lines = [f"Seeds {', '.join(map(str, table['seeds']))}.", ""]
+    lines += ["| rule | rate | before | after | after − best fixed | after − BAPO, paper | on the way |"]
+    lines += ["|---" * 7 + "|"]
+    for arm, (rule, rate) in arms.items():
+        title = f"{arm} ({rule})" if arm == BEST else arm
+        after = values(arm, "after")
+        differences = [
+            "–" if arm == other else cell(minus(after, values(other, "after")), sign=True)
+            for other in (BEST, "BAPO, paper")
+        ]
+        cells = [f"{rate:g}", cell(values(arm, "before")), cell(after), *differences, cell(values(arm, "way"))]
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    lines += ["", "Premise, over the steps that trained; groups with a signal over all steps:", ""]
+    lines += ["| rule | groups with a signal | " + " | ".join(title for _, title, _ in PREMISE.values()) + " |"]
+    lines += ["|---" * (len(PREMISE) + 2) + "|"]
+    for arm in ARMS:
+        cells = [cell(values(arm, "signal"))]
+        cells += [cell(values(arm, key), scale=scale) for key, (_, _, scale) in PREMISE.items()]
+        lines.append(f"| {arm} | " + " | ".join(cells) + " |")
+    return [*lines, "", *made_with(table), ""]
+
+
 def main() -> None:
-    options = arguments(__doc__, "bapo_settled", tuple(WORLDS), seeds=SEEDS)
-    worlds: dict[str, Any] = {}
-    for name in WORLDS:
-        go = name in options.only and not options.collect
-        found = collect(options.root, name, options.seeds, options.settings, go=go)
-        if found is not None:
-            worlds[name] = found
-            result = {"command": options.command, "worlds": worlds}
-            write(options.name, result, markdown(result))
-    if not worlds:
-        print(f"no world is whole yet under {options.root}")
+    options = arguments(__doc__, "bapo_settled", tuple(WORLDS), seeds=SEEDS, processes=1)
+    root, extra = options.root, options.settings
+    for name in options.only:
+        accumulate(options, [tuning_part(root, name, extra)], markdown)
+        arms = arms_in(read_result(options.name)["worlds"][name])
+        if arms is None:
+            raise SystemExit(f"{name}: not all runs of seeds {TUNING_SEEDS} have finished: run without --collect")
+        accumulate(options, [arms_part(root, name, arms, options.seeds, extra)], markdown)
+    print(markdown(read_result(options.name)))
 
 
 if __name__ == "__main__":

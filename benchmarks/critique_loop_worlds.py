@@ -15,17 +15,17 @@ Each of the three loops has its own vanilla run, which answers again and again u
 many tokens as that loop. `landed` and the two stubborn worlds have five seeds; the levels between have the first three.
 Each run uses one thread, and two run side by side. A run that was killed goes on from its last checkpoint, and a
 finished one is read.
+Seeds of earlier sittings stay in the result file (`study.accumulate`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from study import arguments, cell, evaluated, machine, minus, policies_of, rows_of, train, write
+from study import Part, accumulate, arguments, cell, evaluated, machine, made_with, minus, policies_of, rows_of, train
 
 SEEDS = tuple(range(400, 405))
 NUM_CROSSOVER_SEEDS = 3
@@ -49,6 +49,8 @@ CRITICS: Mapping[str, tuple[str, str, str]] = {
     "oracle": ("critic that knows the solution", "loop_oracle", ""),
 }
 """Title, preset, and where the `critique_rl` run has the critic."""
+TEST = ("data.num_test=300",)
+"""Of the run that raises the critics."""
 LOOP = ("start=warm_start", "num_rounds=3")
 Rounds = Sequence[Mapping[str, float]]
 
@@ -77,7 +79,7 @@ def run_one(root: Path, world: str, seed: int, extra: Sequence[str]) -> None:
     data, originals = WORLDS[world]
     folder, critics = root / world / f"seed{seed}", critics_run(root, world, seed)
     shared = [f"seed={seed}", "num_threads=1", *data]
-    train("critique_rl", [*shared, "data.num_test=300"], critics)
+    train("critique_rl", [*shared, *TEST], critics)
     evaluated(critics, "oracle")
     for name, (_, preset, policy) in CRITICS.items():
         settings = [*shared, *LOOP, *originals, *extra]
@@ -90,52 +92,30 @@ def run_one(root: Path, world: str, seed: int, extra: Sequence[str]) -> None:
         train("self_improve_equal", equal, folder / f"equal_{name}")
 
 
-def run_all(root: Path, worlds: Sequence[str], seeds: Sequence[int], extra: Sequence[str]) -> None:
-    """Seed by seed, so that what is there is whole for the first seeds wherever it stops.
-
-    Worlds that share their critics are run one after the other.
-    """
-    families = list(dict.fromkeys(world.removesuffix("_gold") for world in worlds))
-
-    def one_family(family: str, seed: int) -> None:
-        for world in worlds:
-            if world.removesuffix("_gold") == family and seed in seeds_of(world, seeds):
-                run_one(root, world, seed, extra)
-
-    with ThreadPoolExecutor(2) as pool:
-        for job in [pool.submit(one_family, family, seed) for seed in seeds for family in families]:
-            job.result()
-
-
 def is_whole(root: Path, world: str, seed: int) -> bool:
     folder = root / world / f"seed{seed}"
     runs = [folder / f"{kind}{name}" for name in CRITICS for kind in ("", "equal_")]
     return all((run / "summary.json").exists() for run in (*runs, critics_run(root, world, seed)))
 
 
-def collect(root: Path, world: str, seeds: Sequence[int]) -> dict[str, Any]:
-    """Every seed's numbers in one world: accuracies in [0, 1], tokens as counted."""
-    folders = [root / world / f"seed{seed}" for seed in seeds]
-    critics = [critics_run(root, world, seed) for seed in seeds]
-    tables = [rows_of(run) for run in critics]
+def measure(root: Path, world: str, seed: int) -> dict[str, Any]:
+    """A seed's numbers in one world: accuracies in [0, 1], tokens as counted."""
+    folder, critics = root / world / f"seed{seed}", critics_run(root, world, seed)
+    table = rows_of(critics)
     refine = {
-        "warm": [table["sft_critic"]["acc_refine"] for table in tables],
-        "trained": [table["stage2"]["acc_refine"] for table in tables],
-        "oracle": [evaluated(run, "oracle")["metrics"]["acc_refine"] for run in critics],
+        "warm": table["sft_critic"]["acc_refine"],
+        "trained": table["stage2"]["acc_refine"],
+        "oracle": evaluated(critics, "oracle")["metrics"]["acc_refine"],
     }
     arms = {
-        name: {
-            "acc": [rows_of(folder / name)["last"]["acc"] for folder in folders],
-            "rounds": [rounds_of(folder / name) for folder in folders],
-        }
+        name: {"acc": rows_of(folder / name)["last"]["acc"], "rounds": rounds_of(folder / name)}
         for critic in CRITICS
         for name in (critic, f"equal_{critic}")
     }
     return {
-        "seeds": list(seeds),
-        "machine": machine(critics[0]),
-        "before": [rows_of(folder / "warm")["before"]["acc"] for folder in folders],
-        "no_critic": [table["no_critic"]["acc"] for table in tables],
+        "machine": machine(critics),
+        "before": rows_of(folder / "warm")["before"]["acc"],
+        "no_critic": table["no_critic"]["acc"],
         "acc_refine": refine,
         "arms": arms,
     }
@@ -187,7 +167,7 @@ def markdown(result: Mapping[str, Any]) -> str:
         for left, right in (("trained", "warm"), ("oracle", "trained")):
             difference = minus(found["arms"][left]["acc"], found["arms"][right]["acc"])
             lines += ["", f"`{left}` − `{right}`, paired, at their own tokens: {cell(difference, sign=True)}."]
-        lines += ["", f"Machine: {found['machine']}."]
+        lines += ["", *made_with(found)]
     crossover = [world for world in CROSSOVER if world in result["worlds"]]
     lines += ["", "## The crossover", "", "Lead over vanilla at equal tokens, by world and by critic:", ""]
     lines += ["| world | " + " | ".join(CRITICS) + " |", "|---" * (len(CRITICS) + 1) + "|"]
@@ -197,17 +177,27 @@ def markdown(result: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", f"Command: `{result['command']}`.", ""])
 
 
+def part_of(root: Path, world: str, seeds: Sequence[int], extra: Sequence[str]) -> Part:
+    """The table of one world. Worlds that share their critics are run one after the other."""
+    data, originals = WORLDS[world]
+    presets = {name: preset for name, (_, preset, _) in CRITICS.items()}
+    settings = {"data": data, "originals": originals, "test": TEST, "loop": LOOP, "presets": presets}
+    return Part(
+        place=("worlds", world),
+        settings={**settings, "extra": extra},
+        seeds=seeds_of(world, seeds),
+        run=lambda seed: run_one(root, world, seed, extra),
+        folder=lambda seed: root / world / f"seed{seed}",
+        is_whole=lambda seed: is_whole(root, world, seed),
+        measure=lambda seed: measure(root, world, seed),
+        queue=world.removesuffix("_gold"),
+    )
+
+
 def main() -> None:
-    options = arguments(__doc__, "critique_loop_worlds", tuple(WORLDS), seeds=SEEDS)
-    if not options.collect:
-        run_all(options.root, options.only, options.seeds, options.settings)
-    worlds = {}
-    for world in options.only:
-        chosen = seeds_of(world, options.seeds)
-        if whole := [seed for seed in chosen if is_whole(options.root, world, seed)]:
-            worlds[world] = collect(options.root, world, whole)
-    result = {"command": options.command, "worlds": worlds}
-    write(options.name, result, markdown(result))
+    options = arguments(__doc__, "critique_loop_worlds", tuple(WORLDS), seeds=SEEDS, processes=2)
+    parts = [part_of(options.root, world, options.seeds, options.settings) for world in options.only]
+    print(markdown(accumulate(options, parts, markdown)))
 
 
 if __name__ == "__main__":

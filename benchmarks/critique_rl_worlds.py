@@ -8,17 +8,19 @@ The worlds differ in what a verdict does to the actor. `landed` has the tiny mod
 a rule answers and refines by the verdict alone: a false alarm costs little in the one and much in the other. Every arm
 trains for 80 steps in all. Each run uses one thread, and two run side by side. A run that was killed goes on from its
 last checkpoint, and a finished one is read.
+
+One seed of `landed` takes about 13 CPU minutes of one thread, reckoned from one run of both stages (2.3 minutes); rules
+as actors take less. Seeds of earlier sittings stay in the result file (`study.accumulate`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from study import arguments, cell, evaluated, machine, minus, policies_of, rows_of, train, write
+from study import Part, accumulate, arguments, cell, evaluated, machine, made_with, minus, policies_of, rows_of, train
 
 SEEDS = tuple(range(400, 410))
 WORLDS: Mapping[str, tuple[str, ...]] = {
@@ -102,18 +104,10 @@ def run_one(root: Path, world: str, seed: int, arm: Arm, extra: Sequence[str]) -
     train("critique_rl", settings, folder / arm.run)
 
 
-def run_all(root: Path, worlds: Sequence[str], seeds: Sequence[int], extra: Sequence[str]) -> None:
-    """Seed by seed, so that what is there is whole for the first seeds wherever it stops."""
-
-    def one_seed(world: str, seed: int) -> None:
-        for arm in {arm.run: arm for arm in ARMS.values()}.values():
-            run_one(root, world, seed, ARMS["full"] if arm.run == "full" else arm, extra)
-        for critic in RULES:
-            evaluated(root / world / f"seed{seed}" / "full", critic)
-
-    with ThreadPoolExecutor(2) as pool:
-        for job in [pool.submit(one_seed, world, seed) for seed in seeds for world in worlds]:
-            job.result()
+def run_seed(root: Path, world: str, seed: int, extra: Sequence[str]) -> None:
+    """All arms of one seed in one world, or what is missing of them."""
+    for arm in {arm.run: arm for arm in ARMS.values()}.values():
+        run_one(root, world, seed, ARMS["full"] if arm.run == "full" else arm, extra)
 
 
 def is_whole(root: Path, world: str, seed: int) -> bool:
@@ -121,17 +115,14 @@ def is_whole(root: Path, world: str, seed: int) -> bool:
     return all((folder / arm.run / "summary.json").exists() for arm in ARMS.values())
 
 
-def collect(root: Path, world: str, seeds: Sequence[int]) -> dict[str, Any]:
-    """Every seed's numbers in one world, and what the rules' critiques came to there."""
-    folders = [root / world / f"seed{seed}" for seed in seeds]
+def measure(folder: Path) -> dict[str, Any]:
+    """A seed's numbers in one world, and what the rules' critiques came to there."""
+    full = folder / "full"
     values = {
-        name: {metric: [rows_of(folder / arm.run)[arm.row][metric] for folder in folders] for metric in METRICS}
-        for name, arm in ARMS.items()
+        name: {metric: rows_of(folder / arm.run)[arm.row][metric] for metric in METRICS} for name, arm in ARMS.items()
     }
-    rules = {
-        critic: [evaluated(folder / "full", critic)["metrics"]["acc_refine"] for folder in folders] for critic in RULES
-    }
-    return {"seeds": list(seeds), "machine": machine(folders[0] / "full"), "values": values, "rules": rules}
+    rules = {critic: evaluated(full, critic)["metrics"]["acc_refine"] for critic in RULES}
+    return {"machine": machine(full), "values": values, "rules": rules}
 
 
 def markdown(result: Mapping[str, Any]) -> str:
@@ -156,21 +147,29 @@ def markdown(result: Mapping[str, Any]) -> str:
         for question, left, right, metric in QUESTIONS:
             difference = minus(found["values"][left][metric], found["values"][right][metric])
             lines.append(f"| {question} | {left} − {right} | {metric} | {cell(difference, sign=True)} |")
-        lines += ["", f"Machine: {found['machine']}.", ""]
+        lines += ["", *made_with(found), ""]
     lines += [f"Command: `{result['command']}`.", ""]
     return "\n".join(lines)
 
 
+def part_of(root: Path, world: str, seeds: Sequence[int], extra: Sequence[str]) -> Part:
+    """The table of one world."""
+    arms = {arm.run: [arm.start, *arm.settings] for arm in ARMS.values() if arm.start is not None}
+    return Part(
+        place=("worlds", world),
+        settings={"world": WORLDS[world], "arms": arms, "extra": extra},
+        seeds=seeds,
+        run=lambda seed: run_seed(root, world, seed, extra),
+        folder=lambda seed: root / world / f"seed{seed}",
+        is_whole=lambda seed: is_whole(root, world, seed),
+        measure=lambda seed: measure(root / world / f"seed{seed}"),
+    )
+
+
 def main() -> None:
-    options = arguments(__doc__, "critique_rl_worlds", tuple(WORLDS), seeds=SEEDS)
-    if not options.collect:
-        run_all(options.root, options.only, options.seeds, options.settings)
-    worlds = {}
-    for world in options.only:
-        if whole := [seed for seed in options.seeds if is_whole(options.root, world, seed)]:
-            worlds[world] = collect(options.root, world, whole)
-    result = {"command": options.command, "worlds": worlds}
-    write(options.name, result, markdown(result))
+    options = arguments(__doc__, "critique_rl_worlds", tuple(WORLDS), seeds=SEEDS, processes=2)
+    parts = [part_of(options.root, world, options.seeds, options.settings) for world in options.only]
+    print(markdown(accumulate(options, parts, markdown)))
 
 
 if __name__ == "__main__":

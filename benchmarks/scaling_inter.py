@@ -1,4 +1,4 @@
-"""Does a horizon that grows beat fixed ones at equal steps in environments? TextCraft of all depths, five seeds.
+"""Does a horizon that grows beat fixed ones at equal steps in environments? TextCraft of all depths.
 
     .venv/bin/python benchmarks/scaling_inter.py            # runs or goes on, then writes the results
     .venv/bin/python benchmarks/scaling_inter.py --collect  # only reads what is there
@@ -16,19 +16,35 @@ horizon cuts; and the share of groups that have a signal. The settings were chos
 `results/horizon_tuning.txt`. Each run uses one thread, and two run side by side. A run that was killed goes on from its
 last checkpoint, and a finished one is read. Settings after the command go to every run of RL (to see that all of it
 works: `--seeds 7 --root /tmp/try --name try max_env_steps=3000 data.num_test=4`).
+
+One seed takes about 32 CPU minutes of one thread, as `results/horizon_tuning.txt` reckons: 4 for the clone, 6 to 9 for
+each arm, 5 to measure. Seeds of earlier sittings stay in the result file (`study.accumulate`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from study import arguments, cell, machine, minus, policies_of, rows_of, train, whet, write
+from study import (
+    Part,
+    accumulate,
+    arguments,
+    cell,
+    machine,
+    made_with,
+    minus,
+    policies_of,
+    rows_of,
+    seconds_of,
+    train,
+    validated_success,
+    whet,
+)
 
 SEEDS = tuple(range(400, 405))
 DEPTHS = ("depth 1", "depth 2", "depth 3", "depth 4")
@@ -80,13 +96,6 @@ def run_one(root: Path, seed: int, extra: Sequence[str]) -> None:
         measured(run)
 
 
-def run_all(root: Path, seeds: Sequence[int], extra: Sequence[str]) -> None:
-    """Seed by seed, so that what is there is whole for the first seeds wherever it stops."""
-    with ThreadPoolExecutor(2) as pool:
-        for job in [pool.submit(run_one, root, seed, extra) for seed in seeds]:
-            job.result()
-
-
 def is_whole(root: Path, seed: int) -> bool:
     return all((root / f"seed{seed}" / run / "summary.json").exists() for run in ("start", *ARMS))
 
@@ -129,7 +138,7 @@ def training_of(run: Path) -> dict[str, float | None]:
         "env_steps": sum(step["turns/env_steps"] for step in steps),
         "steps": len(steps),
         "updates": sum(step.get("optim/updates", 0) for step in steps),
-        "seconds": json.loads((run / "summary.json").read_text())["seconds"],
+        "seconds": seconds_of(run),
     }
     for part, lines in (("whole", steps), ("first", steps[:EDGE]), ("last", steps[-EDGE:])):
         for metric in TRAINED:
@@ -138,32 +147,22 @@ def training_of(run: Path) -> dict[str, float | None]:
     return found
 
 
-def together(tables: Sequence[Mapping[str, float | None]]) -> dict[str, list[float | None]]:
-    """One list a value, in the order of the seeds."""
-    return {key: [table[key] for table in tables] for key in tables[0]}
-
-
-def collect(root: Path, seeds: Sequence[int]) -> dict[str, Any]:
-    """Every seed's numbers: shares in [0, 1], turns an episode, steps in environments as counted."""
-    folders = [root / f"seed{seed}" for seed in seeds]
-    starts = [metrics_of(folder / "start") for folder in folders]
-    validated = [[line["validation/success"] for line in lines if "validation/success" in line] for lines in starts]
-    limits = {
-        str(turns): [measured(folder / "start", f"evaluation.max_turns={turns}", samples=4) for folder in folders]
-        for turns in (SHORT, MIDDLE)
-    }
-    tables = {arm: [rows_of(folder / arm) for folder in folders] for arm in ARMS}
-    limits[str(LONG)] = [table["before"] for table in tables["long"]]
+def measure(folder: Path) -> dict[str, Any]:
+    """A seed's numbers: shares in [0, 1], turns an episode, steps in environments as counted."""
+    start = folder / "start"
+    validated = validated_success(start)
+    tables = {arm: rows_of(folder / arm) for arm in ARMS}
+    limits = {str(turns): measured(start, f"evaluation.max_turns={turns}", samples=4) for turns in (SHORT, MIDDLE)}
+    limits[str(LONG)] = tables["long"]["before"]
     return {
-        "seeds": list(seeds),
-        "machine": machine(folders[0] / "long"),
-        "start_last_rise": [values[-1] - values[-2] for values in validated],
-        "start": {turns: together([by_depth(each) for each in found]) for turns, found in limits.items()},
-        "start_cut": {turns: [each["truncated"] for each in found] for turns, found in limits.items()},
-        "sampled": {arm: together([by_depth(table["last"]) for table in tables[arm]]) for arm in ARMS},
-        "greedy": {arm: together([by_depth(measured(folder / arm)) for folder in folders]) for arm in ARMS},
-        "turns": {arm: [table["last"]["turns"] for table in tables[arm]] for arm in ARMS},
-        "training": {arm: together([training_of(folder / arm) for folder in folders]) for arm in ARMS},
+        "machine": machine(folder / "long"),
+        "start_last_rise": validated[-1] - validated[-2],
+        "start": {turns: by_depth(metrics) for turns, metrics in limits.items()},
+        "start_cut": {turns: metrics["truncated"] for turns, metrics in limits.items()},
+        "sampled": {arm: by_depth(table["last"]) for arm, table in tables.items()},
+        "greedy": {arm: by_depth(measured(folder / arm)) for arm in ARMS},
+        "turns": {arm: table["last"]["turns"] for arm, table in tables.items()},
+        "training": {arm: training_of(folder / arm) for arm in ARMS},
     }
 
 
@@ -217,18 +216,23 @@ def markdown(result: Mapping[str, Any]) -> str:
             each = ", ".join("–" if value is None else f"{100 * value:+.1f}" for value in leads[0])
             shown = " | ".join(cell(lead, sign=True) for lead in leads)
             lines.append(f"| {left} − {right} | {shown} | {each} |")
-    return "\n".join([*lines, "", f"Machine: {found['machine']}.", "", f"Command: `{result['command']}`.", ""])
+    return "\n".join([*lines, "", *made_with(found), "", f"Command: `{result['command']}`.", ""])
 
 
 def main() -> None:
-    options = arguments(__doc__, "scaling_inter", seeds=SEEDS)
-    if not options.collect:
-        run_all(options.root, options.seeds, options.settings)
-    whole = [seed for seed in options.seeds if is_whole(options.root, seed)]
-    if not whole:
-        raise SystemExit(f"no seed has finished in {options.root}: run without --collect")
-    result = {"command": options.command, "found": collect(options.root, whole)}
-    write(options.name, result, markdown(result))
+    options = arguments(__doc__, "scaling_inter", seeds=SEEDS, processes=2)
+    root, extra = options.root, options.settings
+    arms = {arm: settings for arm, (_, settings) in ARMS.items()}
+    part = Part(
+        place=("found",),
+        settings={"data": DATA, "play": PLAY, "start": START, "rl": RL, "arms": arms, "extra": extra},
+        seeds=options.seeds,
+        run=lambda seed: run_one(root, seed, extra),
+        folder=lambda seed: root / f"seed{seed}",
+        is_whole=lambda seed: is_whole(root, seed),
+        measure=lambda seed: measure(root / f"seed{seed}"),
+    )
+    print(markdown(accumulate(options, [part], markdown)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""What the learning studies share: runs side by side that go on where they stopped, and result files."""
+"""What the learning studies share: runs side by side that go on where they stopped, and result files.
+
+A study of many seeds is made in several sittings, on machines that are lent for hours and then lost with all their
+runs. Its result file keeps every seed's numbers, so each sitting adds seeds to it (`accumulate`).
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,11 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from whet.evaluation.critique import mean_interval
@@ -20,7 +27,7 @@ RESULTS = Path(__file__).parent / "results"
 
 def arguments(
     doc: str | None, name: str, parts: Sequence[str] = (), *, seeds: Sequence[int] = (0, 1, 2, 3, 4),
-    steps: int | None = None,
+    steps: int | None = None, processes: int | None = None,
 ) -> argparse.Namespace:  # fmt: skip
     """The command line of a study: `root`, `seeds`, `collect`, `name`, `settings`, and the `command` itself.
 
@@ -28,6 +35,8 @@ def arguments(
         parts: of the study, of which some can be chosen: `only`.
         seeds: those that it takes by default.
         steps: of training, by default, where the study has one number of them. None: it has no such option.
+        processes: runs side by side by default, in a study of several sittings (`accumulate`), which has `again` too.
+            None: it has no such options.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path(f"runs/{name}"), help="where the runs are")
@@ -36,6 +45,9 @@ def arguments(
         parser.add_argument("--steps", type=int, default=steps, help="of training, in all (a multiple of 4)")
     parser.add_argument("--collect", action="store_true", help="run nothing, only read what is there")
     parser.add_argument("--name", default=name, help="of the result files")
+    if processes is not None:
+        parser.add_argument("--again", action="store_true", help="run seeds whose numbers the result file has, too")
+        parser.add_argument("--processes", type=int, default=processes, help="runs side by side")
     if parts:
         parser.add_argument("--only", nargs="+", choices=parts, default=list(parts), help="the others' results stay")
     parser.add_argument("settings", nargs="*", help="key.sub=value for every run")
@@ -148,9 +160,212 @@ def minus(left: Sequence[float | None], right: Sequence[float | None]) -> list[f
     return [None if a is None or b is None else a - b for a, b in pairs]
 
 
+def paired_lead(title: str, left: Sequence[float | None], right: Sequence[float | None]) -> str:
+    """A row of a table: the mean of the paired differences in points, and the difference of each seed."""
+    lead = minus(left, right)
+    by_seed = ", ".join("–" if value is None else f"{100 * value:+.1f}" for value in lead)
+    return f"| {title} | {cell(lead, sign=True)} | {by_seed} |"
+
+
+def seconds_of(run: Path) -> float:
+    """Wall time of a finished run."""
+    seconds: float = json.loads((run / "summary.json").read_text())["seconds"]
+    return seconds
+
+
+def validated_success(run: Path) -> list[float]:
+    """In [0, 1], in the order of the steps that were validated."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line["validation/success"] for line in lines if "validation/success" in line]
+
+
+def greedy_metrics(run: Path, which: str) -> Mapping[str, float | None]:
+    """Metrics of a run's greedy episodes on the test items; measured now, unless they were before.
+
+    Args:
+        which: weights, `after` (the best validated ones) or `last`.
+    Raises: RuntimeError where the evaluation stopped.
+    """
+
+    def files() -> list[Path]:
+        return sorted((run / "eval").glob(f"{which}-test-n*-k1.json"))
+
+    if not files():
+        whet(run.with_suffix(".eval.log"), "eval", str(run), "--critic", which, "--samples", "1")
+    metrics: Mapping[str, float | None] = json.loads(files()[0].read_text())["metrics"]
+    return metrics
+
+
 def write(name: str, result: Mapping[str, Any], text: str) -> None:
     """Both files under `results/`, and the text on the screen."""
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
-    (RESULTS / f"{name}.md").write_text(text)
+    save(name, result, text)
     print(text)
+
+
+def save(name: str, result: Mapping[str, Any], text: str) -> None:
+    """Both files under `results/`. A process that dies here leaves the earlier files whole."""
+    RESULTS.mkdir(exist_ok=True)
+    for file, content in ((f"{name}.json", json.dumps(result, indent=1) + "\n"), (f"{name}.md", text)):
+        draft = RESULTS / f"{file}.draft"
+        draft.write_text(content)
+        draft.replace(RESULTS / file)
+
+
+# --- studies of several sittings --------------------------------------------------------------------------------------
+
+Table = dict[str, Any]
+"""Numbers of many seeds. `seeds`; `settings`: what all of them were made with; `machines`: by seed, where and at which
+commit it was made; and columns: nested mappings whose leaves are lists with one entry a seed."""
+NOT_COLUMNS = ("seeds", "settings", "machines")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One table of a study: how a seed of it is run and read."""
+
+    place: tuple[str, ...]
+    """Keys of the table in the result file: `("worlds", "cheap")`."""
+    settings: Mapping[str, Any]
+    """Everything that its seeds must share, as JSON has it."""
+    seeds: Sequence[int]
+    run: Callable[[int], None]
+    """Trains what is missing of a seed."""
+    folder: Callable[[int], Path]
+    """Where a seed's runs are."""
+    is_whole: Callable[[int], bool]
+    measure: Callable[[int], Mapping[str, Any]]
+    """A seed's numbers, and its `machine`."""
+    queue: str = ""
+    """Parts of one queue run a seed one after the other."""
+
+
+def join(measured: Mapping[int, Mapping[str, Any]], settings: Mapping[str, Any]) -> Table:
+    """The table of seeds that were measured one by one, in the order of the seeds."""
+    seeds = sorted(measured)
+    numbers = [{key: value for key, value in measured[seed].items() if key != "machine"} for seed in seeds]
+    machines = {str(seed): measured[seed]["machine"] for seed in seeds}
+    return {"seeds": seeds, "settings": settings, "machines": machines, **_columns(numbers)}
+
+
+def split(table: Table) -> dict[int, dict[str, Any]]:
+    """What `join` had been given: a table's numbers, by seed."""
+    columns = {key: value for key, value in table.items() if key not in NOT_COLUMNS}
+    return {
+        seed: {"machine": table["machines"][str(seed)], **_entry(columns, place)}
+        for place, seed in enumerate(table["seeds"])
+    }
+
+
+def _columns(numbers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for key, first in numbers[0].items():
+        values = [each[key] for each in numbers]
+        columns[key] = _columns(values) if isinstance(first, Mapping) else values
+    return columns
+
+
+def _entry(columns: Mapping[str, Any], place: int) -> dict[str, Any]:
+    return {key: _entry(value, place) if isinstance(value, Mapping) else value[place] for key, value in columns.items()}
+
+
+def table_at(result: Mapping[str, Any], place: Sequence[str]) -> Table | None:
+    """A table of a result file. None: it has none there."""
+    table: Any = result
+    for key in place:
+        table = table.get(key, {})
+    return table or None
+
+
+def read_result(name: str) -> dict[str, Any]:
+    """The result file of a study; empty where there is none yet."""
+    file = RESULTS / f"{name}.json"
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def add_seeds(result: dict[str, Any], part: Part, measured: Mapping[int, Mapping[str, Any]]) -> None:
+    """Put seeds into their table of a result; the table's other seeds stay as they are.
+
+    Raises: SystemExit where the table was made with other settings.
+    """
+    settings = json.loads(json.dumps(part.settings))  # as a file gives it back: lists for tuples
+    table = table_at(result, part.place)
+    if table is not None and table["settings"] != settings:
+        old = table["settings"]
+        differ = sorted(key for key in {*old, *settings} if old.get(key) != settings.get(key))
+        seeds, name = ", ".join(map(str, table["seeds"])), " ".join(part.place)
+        raise SystemExit(
+            f"the result file's seeds {seeds} of {name} were made with other settings ({', '.join(differ)}), which do "
+            "not mix: restore these settings, or give another --name"
+        )
+    if not measured:
+        return
+    home = result
+    for key in part.place[:-1]:
+        home = home.setdefault(key, {})
+    home[part.place[-1]] = join({**(split(table) if table else {}), **measured}, settings)
+
+
+def is_to_run(result: Mapping[str, Any], part: Part, seed: int, *, again: bool) -> bool:
+    """Whether a seed's numbers are missing, or its folder is here to go on with."""
+    table = table_at(result, part.place)
+    return again or part.folder(seed).exists() or table is None or seed not in table["seeds"]
+
+
+def accumulate(
+    options: argparse.Namespace, parts: Sequence[Part], markdown: Callable[[Mapping[str, Any]], str]
+) -> dict[str, Any]:
+    """Run seeds and add them to the result file, each as soon as it is whole. Returns the result.
+
+    A seed whose numbers are in the file already, and whose runs are not here, is not run, unless `--again` asks for it.
+    Its numbers stay. Numbers of runs that are here replace those in the file.
+
+    Raises: SystemExit where the file has seeds of other settings, or where no seed is whole; the first error of a run,
+        once all others have ended.
+    """
+    lock = Lock()
+    for part in parts:
+        add_seeds(read_result(options.name), part, {})  # refuses before anything is trained
+
+    def add(part: Part, seed: int) -> None:
+        numbers = part.measure(seed)
+        with lock:
+            result = read_result(options.name)  # again: another process may have added seeds
+            add_seeds(result, part, {seed: numbers})
+            result["command"] = options.command
+            save(options.name, result, markdown(result))
+        print(f"{' '.join(part.place)} seed {seed}: in {options.name}.json", flush=True)
+
+    def run_queue(queue: Iterable[tuple[Part, int]]) -> None:
+        for part, seed in queue:
+            if not options.collect and is_to_run(read_result(options.name), part, seed, again=options.again):
+                part.run(seed)
+            if part.is_whole(seed):
+                add(part, seed)
+
+    # Seed by seed, so that the first seeds are whole wherever a sitting ends.
+    queues: dict[tuple[int, str], list[tuple[Part, int]]] = {}
+    for seed in dict.fromkeys(seed for part in parts for seed in part.seeds):
+        for part in parts:
+            if seed in part.seeds:
+                queues.setdefault((seed, part.queue or " ".join(part.place)), []).append((part, seed))
+    with ThreadPoolExecutor(options.processes) as pool:
+        jobs = [pool.submit(run_queue, queue) for queue in queues.values()]
+    for job in jobs:
+        job.result()
+    result = read_result(options.name)
+    if not any(table_at(result, part.place) for part in parts):
+        raise SystemExit(f"no seed has finished in {options.root}: run without --collect")
+    return result
+
+
+def made_with(table: Table) -> list[str]:
+    """Lines that name each machine and commit of a table, with the seeds that were made there."""
+    seeds: dict[str, list[str]] = {}
+    for seed, where in table["machines"].items():
+        processor_and_cores = f"{where.get('processor')}, {where.get('num_cores')} cores"
+        versions = ", ".join(f"{name} {where.get(name)}" for name in ("torch", "transformers", "python"))
+        line = f"commit {where.get('commit')}; {processor_and_cores}; {versions}; {where.get('platform')}"
+        if (recorded := where.get("recorded_for_seed")) is not None:  # a file that had one machine for all seeds
+            line += f" (recorded for seed {recorded} only, assumed for these)"
+        seeds.setdefault(line, []).append(seed)
+    return [f"Made with seeds {', '.join(numbers)}: {line}." for line, numbers in seeds.items()]

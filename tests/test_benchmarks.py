@@ -2,6 +2,7 @@
 
 import json
 import sys
+from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import bapo_settled
 import bapo_tiny
 import critique_data_tiny
 import critique_loop_worlds
+import critique_rl_worlds
 import critique_votes_tiny
 import entropy_rule
 import limit
@@ -27,6 +29,7 @@ import scaling_inter
 import side_by_side
 import smollm2_grpo
 import step
+import study
 from agent_world import CALLS, CHAT, TURNS, Tools, items
 from agents_tiny_text import TABLES, text
 from claims import SYSTEMS
@@ -205,15 +208,23 @@ def test_each_rule_to_settle_bapo_gets_its_best_rate_and_the_best_pair_is_a_rule
             for number, rate in enumerate(bapo_settled.RATES):
                 after = 0.5 + 0.01 * place + (0.1 if number == place % 3 else 0) + (seed == 401) * 0.02
                 settled_run(bapo_settled.folder_of(tmp_path, "rambling", seed, rule, rate), 0.3, after)
-    found = bapo_settled.collect(tmp_path, "rambling", [400, 401, 402], (), go=False)
-    assert found["seeds"] == [400, 401]  # 402 is not whole
-    assert found["arms"]["best fixed"] == ("fixed 0.9, 3", 3e-4)
-    assert found["arms"]["clip-higher 0.8, 1.28"] == ("clip-higher 0.8, 1.28", 3e-5)
-    assert found["arms"]["BAPO, paper"] == ("BAPO, paper", 1e-4)
-    said = bapo_settled.markdown({"command": "here", "worlds": {"rambling": found}})
+    monkeypatch.setattr(study, "RESULTS", tmp_path / "results")
+    options = sitting(tmp_path, "bapo", collect=True)
+    tuning = bapo_settled.tuning_part(tmp_path, "rambling", [])
+    world = study.accumulate(options, [tuning], bapo_settled.markdown)["worlds"]["rambling"]
+    arms = bapo_settled.arms_in(world)
+    assert arms["best fixed"] == ("fixed 0.9, 3", 3e-4)
+    assert arms["clip-higher 0.8, 1.28"] == ("clip-higher 0.8, 1.28", 3e-5)
+    assert arms["BAPO, paper"] == ("BAPO, paper", 1e-4)
+    part = bapo_settled.arms_part(tmp_path, "rambling", arms, [400, 401, 402], [])
+    result = study.accumulate(options, [part], bapo_settled.markdown)
+    assert result["worlds"]["rambling"]["arms"]["seeds"] == [400, 401]  # 402 is not whole
+    said = bapo_settled.markdown(result)
     assert "| BAPO, paper | 0.0001 | 30.0 ± 0.0 | 65.0 ± 12.7 | +2.0 ± 0.0 | – | 65.0 ± 12.7 |" in said
     assert "| BAPO, paper | 75.0 ± 0.0 | 40.0 ± 0.0 | – |" in said
-    assert bapo_settled.collect(tmp_path, "agents", [400], (), go=False) is None
+    assert bapo_settled.arms_in({}) is None
+    with pytest.raises(SystemExit, match="no seed has finished"):
+        study.accumulate(options, [bapo_settled.tuning_part(tmp_path, "agents", [])], bapo_settled.markdown)
 
 
 def test_the_entropy_rule_is_held_against_its_base_rate():
@@ -359,7 +370,7 @@ def test_a_loops_lead_is_over_its_own_vanilla_run(tmp_path, monkeypatch):
         (critics / "env.json").write_text(json.dumps({"commit": "abc"}))
     assert critique_loop_worlds.is_whole(tmp_path, "stubborn", 1)
     assert not critique_loop_worlds.is_whole(tmp_path, "stubborn_gold", 1)
-    found = critique_loop_worlds.collect(tmp_path, "stubborn", [1, 2])
+    found = study.join({seed: critique_loop_worlds.measure(tmp_path, "stubborn", seed) for seed in (1, 2)}, {})
     assert critique_loop_worlds.leads(found, "oracle") == pytest.approx([0.7 - 0.42, 0.7 - 0.44])
     said = critique_loop_worlds.markdown({"worlds": {"stubborn": found}, "command": "here"})
     assert "| critic trained by Critique-RL in this world | 60.0 ± 0.0 | 41.5 ± 6.4 | +18.5 ± 6.4 | 0.2" in said
@@ -411,7 +422,7 @@ def test_horizons_are_compared_by_their_last_weights(tmp_path, monkeypatch):
             agent_run(folder / arm, {"before": 0.15, "after": 0.9, "last": success + seed / 100}, steps)
     assert scaling_inter.is_whole(tmp_path, 1)
     assert not scaling_inter.is_whole(tmp_path, 3)
-    found = scaling_inter.collect(tmp_path, [1, 2])
+    found = study.join({seed: scaling_inter.measure(tmp_path / f"seed{seed}") for seed in (1, 2)}, {})
     assert found["training"]["long"]["env_steps"] == [3000, 3000]
     assert found["training"]["long"]["updates"] == [12, 12]
     text = scaling_inter.markdown({"found": found, "command": "here"})
@@ -445,7 +456,7 @@ def test_every_horizon_has_the_same_budget_and_nothing_else_differs():
 
 def test_rounds_are_compared_with_as_many_updates_of_the_same_demonstrations(tmp_path, monkeypatch):
     monkeypatch.setattr(agent_evol_worlds, "NUM_ROUNDS", 2)
-    monkeypatch.setattr(agent_evol_worlds, "greedy_success", lambda run: 0.3)
+    monkeypatch.setattr(agent_evol_worlds, "greedy_metrics", lambda run, which: {"success": 0.3})
     folder = tmp_path / "seed1"
     learnt = [{"phase": name, "step": step, "loss/nll": 0.1} for name, count in (("clone", 3), ("learn_1", 4),
               ("learn_2", 5)) for step in range(1, count + 1)]  # fmt: skip
@@ -460,7 +471,7 @@ def test_rounds_are_compared_with_as_many_updates_of_the_same_demonstrations(tmp
     updates = agent_evol_worlds.updates_of(folder / "evol")
     assert updates == {"clone": 3, "learn_1": 4, "learn_2": 5}
     assert agent_evol_worlds.is_whole(tmp_path, 1)
-    found = agent_evol_worlds.collect(tmp_path, [1])
+    found = study.join({1: agent_evol_worlds.measure(folder)}, {})
     assert found["premise"]["round 1 explored"] == [0.25]
     text = agent_evol_worlds.markdown({"found": found, "command": "here"})
     assert "| 2 | 50.0 | 7.0 | 17.0 | 5.0 |" in text
@@ -486,3 +497,126 @@ def test_what_is_demonstrated_explored_and_validated_has_no_item_in_common(tmp_p
     for method, own in (("agent_clone", agent_evol_worlds.BASE), ("agent_clone", agent_evol_worlds.CLONE)):
         clone = config_of(method, None, [*agent_evol_worlds.PLAIN, *own, f"trajectories=[{file}]"])
         assert clone.data == data
+
+
+def sitting(root: Path, name: str, *, collect: bool = False, again: bool = False) -> Namespace:
+    return Namespace(root=root, name=name, collect=collect, again=again, processes=1, command="here")
+
+
+def counting_part(root: Path, seeds: list[int], *, commit: str, settings: tuple[str, ...] = ("num_steps=2",)):
+    """A part whose runs only write a file with the commit, and the seeds that it was asked to run."""
+    asked: list[int] = []
+
+    def run(seed: int) -> None:
+        asked.append(seed)
+        (root / f"seed{seed}").mkdir(parents=True, exist_ok=True)
+        (root / f"seed{seed}" / "commit").write_text(commit)
+
+    def measure(seed: int):
+        commit = (root / f"seed{seed}" / "commit").read_text()
+        return {
+            "machine": {"commit": commit, "processor": f"of {commit}"},
+            "success": {"rl": seed / 100},
+            "made": commit,
+        }
+
+    part = study.Part(
+        place=("worlds", "mild"),
+        settings={"arms": settings},
+        seeds=seeds,
+        run=run,
+        folder=lambda seed: root / f"seed{seed}",
+        is_whole=lambda seed: (root / f"seed{seed}" / "commit").exists(),
+        measure=measure,
+    )
+    return part, asked
+
+
+def shown(result) -> str:
+    return "\n".join(study.made_with(result["worlds"]["mild"]))
+
+
+@pytest.fixture
+def first_sitting(tmp_path, monkeypatch):
+    """A result file with seeds 1 and 2, made at commit `old` on a machine that is lost."""
+    monkeypatch.setattr(study, "RESULTS", tmp_path / "results")
+    part, asked = counting_part(tmp_path / "lost", [1, 2], commit="old")
+    study.accumulate(sitting(tmp_path, "try"), [part], shown)
+    assert sorted(asked) == [1, 2]
+    return tmp_path
+
+
+def test_a_later_sitting_adds_its_seeds_and_leaves_the_earlier_ones_as_they_are(first_sitting):
+    part, asked = counting_part(first_sitting / "new", [2, 3], commit="new")
+    result = study.accumulate(sitting(first_sitting, "try"), [part], shown)
+    assert asked == [3]  # the file has seed 2
+    table = result["worlds"]["mild"]
+    assert table["seeds"] == [1, 2, 3]
+    assert table["made"] == ["old", "old", "new"]
+    assert table["success"]["rl"] == [0.01, 0.02, 0.03]
+    text = (study.RESULTS / "try.md").read_text()
+    assert "seeds 1, 2: commit old; of old" in text
+    assert "seeds 3: commit new; of new" in text
+    assert json.loads((study.RESULTS / "try.json").read_text()) == result
+
+
+def test_seeds_whose_runs_are_here_or_that_are_asked_for_again_replace_the_earlier_ones(first_sitting):
+    part, _ = counting_part(first_sitting / "new", [2], commit="new")
+    part.run(2)
+    collected = study.accumulate(sitting(first_sitting, "try", collect=True), [part], shown)
+    assert collected["worlds"]["mild"]["made"] == ["old", "new"]
+    part, asked = counting_part(first_sitting / "newest", [1], commit="newest")
+    again = study.accumulate(sitting(first_sitting, "try", again=True), [part], shown)
+    assert asked == [1]
+    assert again["worlds"]["mild"]["made"] == ["newest", "new"]
+
+
+def test_a_seed_that_was_begun_here_goes_on_although_the_file_has_it(first_sitting):
+    part, asked = counting_part(first_sitting / "new", [1, 2], commit="new")
+    part.folder(2).mkdir(parents=True)
+    result = study.accumulate(sitting(first_sitting, "try"), [part], shown)
+    assert asked == [2]
+    assert result["worlds"]["mild"]["made"] == ["old", "new"]
+
+
+def test_seeds_of_other_settings_are_refused_before_anything_runs(first_sitting):
+    before = (study.RESULTS / "try.json").read_text()
+    part, asked = counting_part(first_sitting / "new", [3], commit="new", settings=("num_steps=3",))
+    with pytest.raises(SystemExit, match=r"seeds 1, 2 of worlds mild were made with other settings \(arms\)"):
+        study.accumulate(sitting(first_sitting, "try"), [part], shown)
+    assert asked == []
+    assert (study.RESULTS / "try.json").read_text() == before
+
+
+def test_a_seed_is_in_the_file_before_a_later_one_fails(first_sitting):
+    part, _ = counting_part(first_sitting / "new", [3, 4], commit="new")
+    run = part.run
+
+    def failing(seed: int) -> None:
+        if seed == 4:
+            raise RuntimeError("stopped")
+        run(seed)
+
+    object.__setattr__(part, "run", failing)
+    with pytest.raises(RuntimeError, match="stopped"):
+        study.accumulate(sitting(first_sitting, "try"), [part], shown)
+    assert json.loads((study.RESULTS / "try.json").read_text())["worlds"]["mild"]["seeds"] == [1, 2, 3]
+
+
+def test_what_join_puts_together_split_takes_apart():
+    measured = {
+        seed: {"machine": {"commit": "abc"}, "acc": {"rl": {"all": seed}}, "rounds": [{"tokens": seed}], "rise": None}
+        for seed in (3, 1)
+    }
+    table = study.join(measured, {"arms": []})
+    assert table["seeds"] == [1, 3]
+    assert table["acc"]["rl"]["all"] == [1, 3]
+    assert study.split(table) == measured
+
+
+@pytest.mark.parametrize("module", [critique_loop_worlds, critique_rl_worlds])
+def test_result_files_of_earlier_sittings_take_more_seeds(module):
+    result = study.read_result(module.__name__)
+    for world in result["worlds"]:
+        study.add_seeds(result, module.part_of(Path(), world, [400], []), {})  # refuses other settings
+    assert (study.RESULTS / f"{module.__name__}.md").read_text() == module.markdown(result)
