@@ -240,7 +240,10 @@ class Part:
 
 
 def join(measured: Mapping[int, Mapping[str, Any]], settings: Mapping[str, Any]) -> Table:
-    """The table of seeds that were measured one by one, in the order of the seeds."""
+    """The table of seeds that were measured one by one, in the order of the seeds.
+
+    Raises: SystemExit where seeds have different numbers.
+    """
     seeds = sorted(measured)
     numbers = [{key: value for key, value in measured[seed].items() if key != "machine"} for seed in seeds]
     machines = {str(seed): measured[seed]["machine"] for seed in seeds}
@@ -258,6 +261,11 @@ def split(table: Table) -> dict[int, dict[str, Any]]:
 
 def _columns(numbers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     columns: dict[str, Any] = {}
+    if differ := set().union(*numbers) - set(numbers[0]).intersection(*numbers):
+        raise SystemExit(
+            f"some seeds have no {', '.join(sorted(differ))}: the study measured other numbers when they were made, so "
+            "run them --again, or give another --name"
+        )
     for key, first in numbers[0].items():
         values = [each[key] for each in numbers]
         columns[key] = _columns(values) if isinstance(first, Mapping) else values

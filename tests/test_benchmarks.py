@@ -614,6 +614,12 @@ def test_what_join_puts_together_split_takes_apart():
     assert study.split(table) == measured
 
 
+def test_seeds_of_other_numbers_are_no_table():
+    measured = {1: {"machine": {}, "acc": {"rl": 0.1}}, 2: {"machine": {}, "acc": {"rl": 0.1, "sft": 0.2}}}
+    with pytest.raises(SystemExit, match="some seeds have no sft"):
+        study.join(measured, {})
+
+
 @pytest.mark.parametrize("module", [critique_loop_worlds, critique_rl_worlds])
 def test_result_files_of_earlier_sittings_take_more_seeds(module):
     result = study.read_result(module.__name__)
