@@ -4,11 +4,11 @@ Pure functions that import torch and nothing of ours: no config, no device, no c
 `aggregation_weights` holds the divisors, so that micro-batches add up to the minibatch.
 
 The path from rewards to a gradient begins with `advantages` or `values` (rewards to credit) and `aggregation` (each
-row's weight). Then a policy loss turns credit and logprobs into a loss. Each family has a file: `clipped` (PPO,
-clip-higher, dual clip), `weighted` (REINFORCE, CISPO, TOPR), `sequence` (GSPO), `gated` (SAPO, M2PO), `divergence`
-(DPPO), `nft` (NFT). `balance` finds BAPO's bounds for losses that have bounds. `corrections` weighs tokens that another
-policy wrote. `kl` is the KL to a reference. `entropy` is the entropy bonus; with `diagnostics` it also measures.
-`pairwise` (DPO, IPO) starts from preferences: no credit, no ratio to an old policy.
+row's weight). Then a policy loss turns credit and logprobs into a loss. `policy_losses` holds PPO, clip-higher, dual
+clip, GSPO, SAPO, M2PO, DPPO, REINFORCE, CISPO and TOPR; `nft` holds NFT. `balance` finds BAPO's bounds for losses that
+have bounds. `ratio` is what all of them share; it also holds the KL to a reference, and the weights of tokens that
+another policy wrote. `entropy` is the entropy bonus; with `diagnostics` it also measures. `pairwise` (DPO, IPO) starts
+from preferences: no credit, no ratio to an old policy.
 """
 
 from whet.objectives.advantages import group_advantages, leave_one_out, reward_to_go, sequence_credit, whiten
