@@ -1,4 +1,4 @@
-"""Training: rows to optimiser steps, by updates that are sums of terms. It knows no play and no method."""
+"""Training: from rows to optimiser steps, by updates that are sums of terms. It knows no rollout and no method."""
 
 from whet.trainer.losses import (
     correction_of,

@@ -1,7 +1,6 @@
-"""What a run keeps from step to step, and from phase to phase: named queues of rows, episodes and tasks.
+"""The store: a run's named queues of rows, episodes and tasks, which later steps and phases read.
 
-First in, first out, in batches that have a key each; saved with every checkpoint, and read back to the same bits. What
-one phase finds, the next can use.
+A queue is first in, first out, in batches with a key each. Every checkpoint holds the store to the same bits.
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ T = TypeVar("T", Row, Episode, Task)
 
 @dataclass
 class Queue(Generic[T]):
-    """Batches of records by key, in the order in which they were put in."""
+    """Batches of records by key, oldest first."""
 
     batches: dict[str, list[T]] = field(default_factory=dict)
 
     def put(self, key: str, records: Sequence[T]) -> None:
-        """A batch of its own; one with the same key is replaced, in its place."""
+        """Add a batch. One with the same key is replaced, and its place in the order stays."""
         self.batches[key] = list(records)
 
     def take(self, key: str | None = None) -> list[T]:
-        """The batch with this key, or the oldest one, which is gone then.
+        """Remove and return the batch with this key. None: the oldest batch.
 
         Raises: KeyError where there is none.
         """
         return self.batches.pop(next(iter(self.batches), "") if key is None else key)
 
     def __len__(self) -> int:
-        """Of batches."""
+        """The number of batches."""
         return len(self.batches)
 
     def __iter__(self) -> Iterator[T]:
@@ -54,7 +53,7 @@ class Queue(Generic[T]):
 
 
 class Store:
-    """The run's queues, by name; one is made where it is first asked for."""
+    """The run's queues, by name. The first request for a name makes its queue."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Queue[Row]] = {}
@@ -71,44 +70,46 @@ class Store:
         return self._tasks.setdefault(name, Queue())
 
     def __len__(self) -> int:
-        """Batches in all queues."""
+        """The number of batches in all queues."""
         return sum(len(queue) for queues in (self._rows, self._episodes, self._tasks) for queue in queues.values())
 
     def save(self, folder: Path) -> None:
-        """Into a new folder: a file a queue, tensors of rows, JSON lines of the others."""
+        """Write a file a queue into an empty folder: tensors of rows, JSON lines of the others."""
         (folder / "rows").mkdir()
-        for name, rows in self._rows.items():
-            every = list(rows)
-            save_file(
-                pack_rows(every), folder / "rows" / f"{name}.safetensors", metadata=_described(every, rows.batches)
-            )
+        for name, queue in self._rows.items():
+            rows = list(queue)
+            path = folder / "rows" / f"{name}.safetensors"
+            save_file(pack_rows(rows), path, metadata=_row_metadata(rows, queue.batches))
         _write_lines(folder / "episodes", self._episodes, encoded)
         _write_lines(folder / "tasks", self._tasks, asdict)
 
     def load(self, folder: Path) -> None:
-        """As it was saved. A queue that was handed out before holds what was loaded: a method may keep its queues."""
+        """Read back what `save` wrote. Queues that methods already hold get the loaded batches."""
         kinds: tuple[Mapping[str, Queue[Any]], ...] = (self._rows, self._episodes, self._tasks)
-        for queue in (each for queues in kinds for each in queues.values()):
-            queue.clear()
+        for queues in kinds:
+            for queue in queues.values():
+                queue.clear()
         for path in sorted(folder.glob("rows/*.safetensors")):
             self.rows(path.stem).batches.update(_read_rows(path))
         for path in sorted(folder.glob("episodes/*.jsonl")):
-            read = {each["key"]: [decoded(episode) for episode in each["episodes"]] for each in _lines(path)}
-            self.episodes(path.stem).batches.update(read)
+            episodes = {line["key"]: [decoded(record) for record in line["episodes"]] for line in _read_lines(path)}
+            self.episodes(path.stem).batches.update(episodes)
         for path in sorted(folder.glob("tasks/*.jsonl")):
-            tasks = {each["key"]: [Task(**task) for task in each["tasks"]] for each in _lines(path)}
+            tasks = {line["key"]: [Task(**record) for record in line["tasks"]] for line in _read_lines(path)}
             self.tasks(path.stem).batches.update(tasks)
 
 
 def _write_lines(folder: Path, queues: Mapping[str, Queue[Any]], encode: Callable[[Any], Any]) -> None:
     folder.mkdir()
     for name, queue in queues.items():
-        batches = [{"key": key, folder.name: [encode(r) for r in batch]} for key, batch in queue.batches.items()]
+        batches = [
+            {"key": key, folder.name: [encode(record) for record in batch]} for key, batch in queue.batches.items()
+        ]
         text = "".join(json.dumps(batch) + "\n" for batch in batches)
         (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
 
 
-def _lines(path: Path) -> Iterator[Any]:
+def _read_lines(path: Path) -> Iterator[Any]:
     return map(json.loads, path.read_text(encoding="utf-8").split("\n")[:-1])
 
 
@@ -116,44 +117,52 @@ def _lines(path: Path) -> Iterator[Any]:
 
 
 def encoded(episode: Episode) -> dict[str, Any]:
-    """As JSON has it; a segment's prefix is its index. `decoded` undoes it."""
-    places = {id(segment): index for index, segment in enumerate(episode.segments)}
+    """An episode as JSON types; a segment's prefix becomes its index. `decoded` reverses it.
+
+    A prefix outside of the episode is written out: its context becomes the segment's `added`.
+    """
+    index_of = {id(segment): index for index, segment in enumerate(episode.segments)}
     segments = []
     for segment in episode.segments:
-        prefix = None if segment.prefix is None else places.get(id(segment.prefix), -1)
+        prefix = None if segment.prefix is None else index_of.get(id(segment.prefix), -1)
         whole = segment if prefix != -1 else replace(segment, prefix=None, added=segment.context)
-        shown = {each.name: getattr(whole, each.name) for each in fields(whole) if each.name != "prefix"}
+        values = {part.name: getattr(whole, part.name) for part in fields(whole) if part.name != "prefix"}
         grade = None if segment.grade is None else asdict(segment.grade)
-        segments.append({**shown, "grade": grade, "prefix": None if prefix == -1 else prefix})
+        segments.append({**values, "grade": grade, "prefix": None if prefix == -1 else prefix})
     return {
-        "task": asdict(episode.task), "segments": segments, "outcome": episode.outcome, "reason": episode.reason,
-    }  # fmt: skip
+        "task": asdict(episode.task),
+        "segments": segments,
+        "outcome": episode.outcome,
+        "reason": episode.reason,
+    }
 
 
-def decoded(shown: Mapping[str, Any]) -> Episode:
+def decoded(record: Mapping[str, Any]) -> Episode:
+    """The episode that `encoded` wrote."""
     segments: list[Segment] = []
-    for found in shown["segments"]:
-        tuples = {name: tuple(found[name]) for name in ("added", "tokens", "logprobs")}
-        own = {
-            "grade": None if found["grade"] is None else Grade(**found["grade"]),
-            "prefix": None if found["prefix"] is None else segments[found["prefix"]],
-            "versions": tuple((a, b) for a, b in found["versions"]),
+    for values in record["segments"]:
+        tuples = {name: tuple(values[name]) for name in ("added", "tokens", "logprobs")}
+        objects = {
+            "grade": None if values["grade"] is None else Grade(**values["grade"]),
+            "prefix": None if values["prefix"] is None else segments[values["prefix"]],
+            "versions": tuple((version, count) for version, count in values["versions"]),
         }
-        segments.append(Segment(**{**found, **tuples, **own}))
+        segments.append(Segment(**{**values, **tuples, **objects}))
     return Episode(
-        task=Task(**shown["task"]), segments=tuple(segments), outcome=shown["outcome"], reason=shown["reason"]
+        task=Task(**record["task"]), segments=tuple(segments), outcome=record["outcome"], reason=record["reason"]
     )
 
 
 # --- rows as tensors --------------------------------------------------------------------------------------------------
 
 OPTIONAL = ("logprobs", "ref_logprobs")
+"""Arrays over trained tokens that a row may lack."""
 NAMES = ("policy", "kind", "bundle", "group", "extra")
-"""What is no tensor."""
+"""Fields that are no tensors: they go into the file's metadata."""
 
 
 def pack_rows(rows: Sequence[Row]) -> dict[str, Tensor]:
-    """Rows as a few flat tensors."""
+    """Rows as a few flat tensors: per-token arrays are concatenated, and `lengths` and `num_trained` split them."""
     packed = {
         "lengths": torch.tensor([len(row.tokens) for row in rows], dtype=torch.int64),
         "num_trained": torch.tensor([row.num_trained for row in rows], dtype=torch.int64),
@@ -177,8 +186,8 @@ def _flat(arrays: Sequence[Any], dtype: Any) -> Tensor:
     return torch.from_numpy(np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype))
 
 
-def _described(rows: Sequence[Row], batches: Mapping[str, Sequence[Row]]) -> dict[str, str]:
-    """All in one entry: several would be written in an order of chance."""
+def _row_metadata(rows: Sequence[Row], batches: Mapping[str, Sequence[Row]]) -> dict[str, str]:
+    """`NAMES` of the rows and the batches' sizes, in one entry: safetensors writes several in a random order."""
     names: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in NAMES}
     sizes = [[key, len(batch)] for key, batch in batches.items()]
     return {"about": json.dumps(names | {"batches": sizes})}
@@ -188,11 +197,11 @@ def _read_rows(path: Path) -> dict[str, list[Row]]:
     with safe_open(path, framework="pt") as file:
         packed = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118, it is no mapping
         names = json.loads(file.metadata()["about"])
-    at: dict[str, int] = {}
+    offsets: dict[str, int] = {}
 
     def take(name: str, count: int) -> Any:
-        at[name] = at.get(name, 0) + int(count)
-        return packed[name][at[name] - int(count) : at[name]]
+        offsets[name] = offsets.get(name, 0) + int(count)
+        return packed[name][offsets[name] - int(count) : offsets[name]]
 
     rows = []
     for i, (length, count) in enumerate(zip(packed["lengths"], packed["num_trained"], strict=True)):
@@ -205,8 +214,8 @@ def _read_rows(path: Path) -> dict[str, list[Row]]:
                 weight=float(packed["weight"][i]),
                 share=float(packed["share"][i]),
                 temperature=float(packed["temperature"][i]),
-                versions=tuple((int(a), int(b)) for a, b in take("versions", packed["num_runs"][i])),
+                versions=tuple((int(version), int(run)) for version, run in take("versions", packed["num_runs"][i])),
             )
         )
-    every = iter(rows)
-    return {key: [next(every) for _ in range(size)] for key, size in names["batches"]}
+    remaining = iter(rows)
+    return {key: [next(remaining) for _ in range(size)] for key, size in names["batches"]}

@@ -1,12 +1,12 @@
-"""Whole checkpoints: written aside, listed in a manifest with checksums, renamed; `latest` names the last one.
+"""Whole checkpoints: written aside, listed in a manifest with checksums, renamed. `latest` names the last one.
 
-checkpoints/step_000040/
-  policies/<name>/      loads with `from_pretrained` as it is (a LoRA policy: with PEFT)
-  optim/<name>.safetensors
-  rng.safetensors
-  store/                what the run keeps: queues of rows, episodes and tasks
-  state.json            phase, step, best values, weights versions, digests of the logs, settings, digests of the inputs
-  MANIFEST.json         sha256 of every file above
+- `checkpoints/step_000040/`
+    - `policies/<name>/`: loads with `from_pretrained` as it is (a LoRA policy: with PEFT)
+    - `optim/<name>.safetensors`
+    - `rng.safetensors`
+    - `store/`: the run's queues of rows, episodes and tasks
+    - `state.json`: phase, step, best values, versions of the weights, digests of the logs, settings, input digests
+    - `MANIFEST.json`: the sha256 of every file above
 
 Weights that did not change from one checkpoint to the next are one file with two names (hard links).
 """
@@ -32,10 +32,10 @@ from whet.trainer.protocol import Trainer
 
 MANIFEST = "MANIFEST.json"
 FORMAT = 3
-"""Of a checkpoint's files. One of another number is refused: `load_state`."""
+"""The version of a checkpoint's files. `load_state` refuses any other."""
 KEEP = 2
-"""Checkpoints kept: the last, and the one before it in case the last is damaged. While a run only measures, also the
-last one with an optimiser: from there it can be made longer."""
+"""Checkpoints that stay: the last, and the one before it in case the last is damaged. While a run only measures, the
+last one with an optimiser stays too, so that the run can be made longer."""
 
 
 def save_checkpoint(
@@ -49,15 +49,17 @@ def save_checkpoint(
     """Write `checkpoints/step_<step>` and point `latest` at it.
 
     Args:
-        trainers: of all policies, the frozen ones included.
-        training: of those that the phase trains, whose optimisers are saved too.
-    Raises: RunError where the disk is full; earlier checkpoints are untouched then.
+        trainers: by policy, the frozen ones included.
+        training: by policy that the phase trains; their optimisers are saved too.
+        state: JSON types, for `state.json`.
+    Returns: the checkpoint's folder.
+    Raises: RunError where the disk is full. Earlier checkpoints are untouched then.
     """
     root = run / "checkpoints"
     target = root / f"step_{step:06d}"
     try:
-        for left in root.glob(".step_*"):  # by a kill
-            _delete(left)
+        for leftover in root.glob(".step_*"):  # of a run that was killed
+            _delete(leftover)
         root.mkdir(parents=True, exist_ok=True)
         with whole_folder(target, over=True) as aside:
             (aside / "optim").mkdir()
@@ -74,11 +76,11 @@ def save_checkpoint(
             (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
         sync([run])
         write_atomic(root / "latest", target.name)
-        # Those of later steps were passed over when the run was resumed.
+        # Checkpoints of later steps are damaged ones, which resuming the run passed over.
         by_age = newest_first(run)
         earlier = by_age[by_age.index(target) :]
-        trained = next((each for each in earlier if any((each / "optim").iterdir())), target)
-        for old in {*by_age} - {*earlier[:KEEP], trained}:
+        last_trained = next((folder for folder in earlier if any((folder / "optim").iterdir())), target)
+        for old in {*by_age} - {*earlier[:KEEP], last_trained}:
             # A kill in the middle leaves nothing that looks like a checkpoint.
             _delete(old.rename(old.with_name(f".{old.name}.old")))
     except OSError as error:
@@ -93,34 +95,36 @@ def save_checkpoint(
 
 
 def _share(aside: Path, manifest: Mapping[str, str], before: Sequence[Path]) -> None:
-    """Weights that the newest checkpoint has too, as those of frozen policies, are on the disk once: as hard links.
+    """Link weights that equal the newest checkpoint's, such as those of frozen policies, so that they lie on disk once.
 
-    A file system without links keeps its copies. What was damaged since it was written is not taken over."""
+    A file system without links has copies. A file that was damaged since it was written is not linked.
+    """
     for name in manifest if before else ():
-        twin, own = before[0] / name, aside / name
-        if own.suffix != ".safetensors" or not twin.is_file() or twin.stat().st_size != own.stat().st_size:
+        twin, new = before[0] / name, aside / name
+        if new.suffix != ".safetensors" or not twin.is_file() or twin.stat().st_size != new.stat().st_size:
             continue
         if digest(twin) == manifest[name]:
             try:
-                os.link(twin, linked := own.with_suffix(".link"))
+                os.link(twin, linked := new.with_suffix(".link"))
             except OSError:
                 return
-            linked.replace(own)
+            linked.replace(new)
 
 
 def newest_first(run: Path) -> list[Path]:
-    """The folders that look like checkpoints. `latest` is for people: a file that names one can be lost or be wrong."""
-    numbered = {p: _number(p) for p in (run / "checkpoints").glob("step_*") if _number(p) is not None}
-    return sorted(numbered, key=lambda path: numbered[path] or 0, reverse=True)
+    """The folders that look like checkpoints. The file `latest` is for people: it can be lost or wrong."""
+    folders = (run / "checkpoints").glob("step_*")
+    numbered = {folder: number for folder in folders if (number := _number(folder)) is not None}
+    return sorted(numbered, key=numbered.__getitem__, reverse=True)
 
 
 def steps_between(newer: Path, older: Path) -> int:
-    """Steps that are done again where one goes on from the older checkpoint; the end of a phase counts as one."""
+    """Steps that a resume from the older checkpoint repeats. The end of a phase counts as a step."""
     return (_number(newer) or 0) - (_number(older) or 0)
 
 
 def damage(folder: Path) -> str | None:
-    """What keeps a checkpoint from being whole; None: it holds the files of its manifest, those bytes, no others."""
+    """What is wrong with a checkpoint, as a clause. None: its files are those of its manifest, to the byte."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError, RecursionError):
@@ -128,36 +132,36 @@ def damage(folder: Path) -> str | None:
     if not isinstance(manifest, dict) or "state.json" not in manifest:
         return f"its {MANIFEST} is no list of a checkpoint's files"
     try:
-        found = set(_files_of(folder))
-        if odd := sorted(found ^ manifest.keys()):
+        files = set(_files_of(folder))
+        if odd := sorted(files ^ manifest.keys()):
             name = odd[0] if odd[0].isprintable() else repr(odd[0])
             return f"{name} is {'missing' if odd[0] in manifest else f'not in its {MANIFEST}'}"
-        changed = sorted(name for name in found if digest(folder / name) != manifest[name])
+        changed = sorted(name for name in files if digest(folder / name) != manifest[name])
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
     return f"{changed[0]} is not what was written" if changed else None
 
 
 def newest_whole(run: Path) -> tuple[Path | None, list[str]]:
-    """The newest checkpoint that is whole, and a sentence on each newer one that is not.
+    """The newest whole checkpoint, and a sentence on each newer one that is damaged.
 
     Raises: RunError where there are checkpoints, and none is whole.
     """
-    passed: list[str] = []
+    damaged: list[str] = []
     for folder in newest_first(run):
-        wrong = damage(folder)
-        if wrong is None:
-            return folder, passed
-        passed.append(f"{folder.name} is damaged: {wrong}")
-    if passed:
-        raise RunError(f"no checkpoint in {run} is whole ({'; '.join(passed)}): put the files back from a copy")
+        problem = damage(folder)
+        if problem is None:
+            return folder, damaged
+        damaged.append(f"{folder.name} is damaged: {problem}")
+    if damaged:
+        raise RunError(f"no checkpoint in {run} is whole ({'; '.join(damaged)}): put the files back from a copy")
     return None, []
 
 
 def load_state(folder: Path) -> dict[str, Any]:
-    """What `state.json` of a checkpoint says.
+    """The contents of a checkpoint's `state.json`.
 
-    Raises: RunError where a whet of another layout wrote it.
+    Raises: RunError where it has another `FORMAT`.
     """
     state: dict[str, Any] = json.loads((folder / "state.json").read_text())
     if state.get("format") != FORMAT:
@@ -166,18 +170,20 @@ def load_state(folder: Path) -> dict[str, Any]:
 
 
 def load_optimizers(folder: Path, training: Mapping[str, Trainer]) -> None:
+    """Give each trainer, by policy, its optimiser's state from a checkpoint."""
     for name, trainer in training.items():
         trainer.load_optimizer_state(load_file(folder / "optim" / f"{name}.safetensors"))
 
 
 def load_rng(folder: Path) -> None:
+    """Set torch's generator to its state in a checkpoint."""
     torch.set_rng_state(load_file(folder / "rng.safetensors")["torch"])
 
 
 def _files_of(folder: Path) -> list[str]:
-    """Every file below but the manifest, by its path from there; links, which we never write, count as files."""
-    listed = [p for p in folder.rglob("*") if p.is_symlink() or not p.is_dir()]
-    return sorted(str(p.relative_to(folder)) for p in listed if p != folder / MANIFEST)
+    """Relative paths of all files but the manifest. Symbolic links count too, though we never write any."""
+    paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return sorted(str(path.relative_to(folder)) for path in paths if path != folder / MANIFEST)
 
 
 def _number(path: Path) -> int | None:

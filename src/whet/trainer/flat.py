@@ -1,4 +1,4 @@
-"""The trained tokens of an update as flat tensors [N], row after row, and what is read off them."""
+"""The trained tokens of an update as flat tensors [N], row after row, and metrics of them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from whet.types import Floats, Row
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The trained tokens of one pass, flat."""
+    """The trained tokens of one pass, each field [N]."""
 
     policy_N: Tensor
     old_N: Tensor
     credit_N: Tensor
     entropy_N: Tensor
     push_N: Tensor | None = None
-    """What the loss pushes each token's logprob up with, for a token weight of 1; known after the backward pass."""
+    """How strongly the loss pushes each token's logprob up, for a token weight of 1. See `pushes`."""
 
 
 def trained(values: Floats | None) -> Tensor:
@@ -31,17 +31,18 @@ def trained(values: Floats | None) -> Tensor:
 
 
 def spread(values_N: Tensor, batch: MicroBatch) -> Tensor:
-    """Values of the trained tokens in their places, [B, T]; 0 elsewhere."""
+    """[B, T] from [N]: the trained tokens' values in their places, 0 elsewhere."""
     mask_BT = batch.mask_BT[:, 1:]
     return torch.zeros(mask_BT.shape, device=mask_BT.device).masked_scatter(mask_BT, values_N.to(mask_BT.device))
 
 
 def pushes(loss: Tensor, logprobs_N: Tensor, batch: MicroBatch, weights_B: Tensor) -> Tensor:
-    """Minus the policy loss's derivative by each token's logprob, its row's weight taken out: [N].
+    """[N] minus the policy loss's derivative by each token's logprob, over its row's weight; 0 where that is 0.
 
     Args:
-        loss: of this pass, without what is added beside it (a KL).
-        weights_B: what each row's token losses were multiplied by.
+        loss: the scalar loss of this pass, without the terms beside it (a KL).
+        logprobs_N: [N]. The loss was computed from them.
+        weights_B: [B] of the minibatch. The factor of each row's token losses.
     """
     [slope_N] = torch.autograd.grad(loss, logprobs_N, retain_graph=True)
     mask_BT = batch.mask_BT[:, 1:]
@@ -50,7 +51,11 @@ def pushes(loss: Tensor, logprobs_N: Tensor, batch: MicroBatch, weights_B: Tenso
 
 
 def ages_of(rows: Sequence[Row], version: int) -> dict[str, float]:
-    """How many updates ago the trained tokens were sampled."""
+    """Metrics of how many updates ago the trained tokens were sampled. Empty where no row knows.
+
+    Args:
+        version: the policy's weights now.
+    """
     runs = [(version - sampled, count) for row in rows for sampled, count in row.versions]
     total = sum(count for _, count in runs)
     if not total:
@@ -75,8 +80,13 @@ def joined(passes: Sequence[Tokens]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def drift_of(rows: Sequence[Row], proximal: Sequence[Tensor]) -> float:
-    """KL(sampler || proximal policy) per token, by k3, over rows that a sampler wrote and that were scored."""
-    pairs = [(own, new) for row, new in zip(rows, proximal, strict=True) if len(own := trained(row.logprobs))]
+    """KL(sampler || proximal policy) in nats per token, by k3, over the rows with the sampler's logprobs.
+
+    Args:
+        proximal: for each row, [N_row] logprobs under the proximal policy.
+    """
+    scored = zip(rows, proximal, strict=True)
+    pairs = [(sampler_N, new_N) for row, new_N in scored if len(sampler_N := trained(row.logprobs))]
     if not pairs:
         return 0.0
-    return float(k3(torch.cat([own for own, _ in pairs]), torch.cat([new.cpu() for _, new in pairs])).mean())
+    return float(k3(torch.cat([sampler for sampler, _ in pairs]), torch.cat([new.cpu() for _, new in pairs])).mean())

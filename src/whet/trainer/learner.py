@@ -1,7 +1,4 @@
-"""One policy's learner: rows in, optimiser steps out.
-
-Whether an update moved the weights, by looking at some of them.
-"""
+"""The learner: turns one policy's rows into optimiser steps, under an update's terms."""
 
 from __future__ import annotations
 
@@ -23,10 +20,10 @@ from whet.trainer.passes import (
     check_references,
     correction,
     effective_sizes,
-    felt,
+    make_pass,
     minibatches,
-    pass_over,
-    taken_by,
+    rows_in_passes,
+    tokens_of,
 )
 from whet.trainer.terms import Term, Update, means_of
 from whet.types import Row
@@ -35,7 +32,7 @@ from whet.types import Row
 class Learner:
     """Holds a policy's optimiser for one phase.
 
-    The optimiser works on float32 copies where the weights are of a smaller type: a step of 5e-7 vanishes in bf16.
+    Where the weights are of a smaller type, the optimiser works on float32 copies: a step of 5e-7 vanishes in bf16.
     """
 
     def __init__(self, policy: Policy, rule: Update) -> None:
@@ -56,9 +53,12 @@ class Learner:
         Rows with nothing to train are dropped, and so are those that no term takes.
 
         Args:
-            rule: this step's, where it differs from the one before.
-        Returns: metrics without prefix, over the tokens that took part in a pass (see `Term.needs_credit`);
-            `rows/without_credit` is the share of rows that did not. Empty where no row was left.
+            seed: of the order of the rows.
+            rule: this step's. None: the rule of the step before.
+        Returns: metrics without prefix, over the tokens that took part in a pass (see `Term.needs_credit`).
+            `rows/without_credit` is the share of rows that did not. Empty where no row is left.
+        Raises: RunError where a gradient or a ratio is NaN or infinite. ValueError where a row lacks the reference
+            logprobs that a term needs, or two terms report one metric.
         """
         self.rule = rule or self.rule
         terms = self.rule.terms
@@ -67,33 +67,28 @@ class Learner:
             return {}
         settings = self.rule.learning
         check_references(terms, rows)
-        taken = felt(terms, rows)
+        taken = rows_in_passes(terms, rows)
         old = self._old_logprobs(rows, taken)
         sums = Sums(terms)
         updates: list[dict[str, float]] = []
         drift: float | None = None
         before = some_weights(self.parameters)
         for epoch in range(settings.num_epochs):
-            for chosen in minibatches(rows, settings.minibatch_rows, seed_of(seed, epoch)):
+            for index in minibatches(rows, settings.minibatch_rows, seed_of(seed, epoch)):
                 updates.append(
-                    self._step([rows[i] for i in chosen], [old[i] for i in chosen], [taken[i] for i in chosen], sums)
+                    self._step([rows[i] for i in index], [old[i] for i in index], [taken[i] for i in index], sums)
                 )
-                if (
-                    len(updates) == 1 and self.rule.from_sampler
-                ):  # nothing is learnt yet: by what the ratio is off 1, sampler and trainer differ
+                # In the first update the weights are still the sampler's: ratios off 1 are the engine's difference.
+                if len(updates) == 1 and self.rule.from_sampler:
                     drift = sums.drift()
         if self.rule.proximal:
             drift = drift_of(list(compress(rows, taken)), list(compress(old, taken)))
-        return {
-            "loss/mean": sums.loss / len(updates),
-            **sums.named(),
-            **means_of(updates),
-            **({} if drift is None else {"kl/sampler": drift}),
-            **(
-                {}
-                if self.policy.is_value or not sums.of_terms
-                else {"entropy": sums.entropy / max(sums.num_tokens, 1.0)}
-            ),
+        metrics = {"loss/mean": sums.loss / len(updates), **sums.named(), **means_of(updates)}
+        if drift is not None:
+            metrics["kl/sampler"] = drift
+        if sums.of_terms and not self.policy.is_value:
+            metrics["entropy"] = sums.entropy / max(sums.num_tokens, 1.0)
+        return metrics | {
             "optim/learning_rate": self.learning_rate(self.num_updates - 1),
             "optim/updates": float(len(updates)),
             "optim/moved": moved_share(before, self.parameters),
@@ -101,7 +96,7 @@ class Learner:
         }
 
     def learning_rate(self, update: int) -> float:
-        """Linear warm-up, then a cosine from the peak to its floor."""
+        """Of the optimiser step of that number, from 0: linear warm-up, then a cosine from the peak to its floor."""
         settings = self.rule.learning
         if update < settings.warmup_steps:
             return settings.learning_rate * (update + 1) / settings.warmup_steps
@@ -111,60 +106,72 @@ class Learner:
         return settings.learning_rate * share
 
     def _old_logprobs(self, rows: Sequence[Row], taken: Sequence[bool]) -> list[Tensor]:
-        """Of every row that a ratio is taken of, the sampler's logprobs, or this policy's as it is now where the update
-        or the row asks for that (only if the row is taken). Of the others: none."""
-        asked = [any(term.needs_old and term.takes(row.kind) for term in self.rule.terms) for row in rows]
+        """[N_row] for each row: the logprobs of the ratio's denominator. Empty where no term takes the row's ratio.
+
+        They are the sampler's. With `Update.proximal`, or where the row has none, they are this policy's as it is now.
+        Only rows that take part in a pass are scored.
+        """
+        needs_old = [any(term.needs_old and term.takes(row.kind) for term in self.rule.terms) for row in rows]
         unscored = [
-            i for i, row in enumerate(rows) if asked[i] and taken[i] and (self.rule.proximal or row.logprobs is None)
+            i
+            for i, row in enumerate(rows)
+            if needs_old[i] and taken[i] and (self.rule.proximal or row.logprobs is None)
         ]
         scores = score(self.policy, [rows[i] for i in unscored], token_budget=self.rule.learning.token_budget)
-        old = [trained(row.logprobs) if wanted else torch.empty(0) for row, wanted in zip(rows, asked, strict=True)]
-        for i, values in zip(unscored, scores, strict=True):
-            old[i] = values
+        old = [trained(row.logprobs) if needs else torch.empty(0) for row, needs in zip(rows, needs_old, strict=True)]
+        for i, logprobs in zip(unscored, scores, strict=True):
+            old[i] = logprobs
         return old
 
     def _step(self, rows: list[Row], old: list[Tensor], taken: list[bool], sums: Sums) -> dict[str, float]:
-        """One optimiser update on one minibatch, in as many passes as the token budget asks for."""
+        """One optimiser update on one minibatch, in as many passes as the token budget needs.
+
+        Args:
+            taken: whether each row takes part in a pass. The others count in the averages of the loss alone.
+            sums: of the call of `update`; this step adds to them.
+        Returns: the update's metrics.
+        """
         ages = ages_of(rows, self.policy.version)
         weights = [self._weights(term, rows)[taken] for term in self.rule.terms]
         rows, old = list(compress(rows, taken)), list(compress(old, taken))
         batches = list(micro_batches(self.policy, rows, self.rule.learning.token_budget))
         observers = [make() for make in self.rule.observers]
         graded = any(term.needs_entropy for term in self.rule.terms)
+        has_choices = any(term.choose for term in self.rule.terms)
         chosen: list[Mapping[str, float]] = [{} for _ in self.rule.terms]
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         passes: list[tuple[MicroBatch, Tokens]] = []
-        if len(batches) > 1 and any(term.choose for term in self.rule.terms):
-            chosen, found = self._chosen([(batch, self._scored(batch, rows, old)) for batch in batches], rows)
+        if has_choices and len(batches) > 1:
+            chosen, metrics = self._choose([(batch, self._score(batch, rows, old)) for batch in batches], rows)
         for batch in batches:
             with self.policy.recomputing():
                 logprobs_N, entropy_N = token_logprobs(self.policy, batch, entropy=True, graded=graded)
             assert entropy_N is not None
             tokens = self._tokens(batch, rows, old, logprobs_N.detach(), entropy_N.detach())
             passes.append((batch, tokens))
-            if len(batches) == 1 and any(term.choose for term in self.rule.terms):
-                chosen, found = self._chosen([(batch, tokens)], rows)
-            first, loss = self._losses(batch, rows, logprobs_N, entropy_N, tokens, weights, chosen, sums)
+            if has_choices and len(batches) == 1:
+                chosen, metrics = self._choose([(batch, tokens)], rows)
+            first_loss, loss = self._losses(batch, rows, logprobs_N, entropy_N, tokens, weights, chosen, sums)
             for observer in observers:
-                observer.saw(tokens, batch, first, logprobs_N, self.rule.terms[0].weight * weights[0])
+                observer.saw(tokens, batch, first_loss, logprobs_N, self.rule.terms[0].weight * weights[0])
             with self.policy.active():
                 loss.backward()
             sums.loss += loss.item()
-        if not rows:  # the update is made all the same: its momentum, and its place in the schedule
+        if not rows:  # an update without gradient still counts: momentum moves on, and so does the schedule
             for parameter in self.parameters:
                 parameter.grad = torch.zeros_like(parameter)
         if not self.policy.is_value:
-            found |= effective_sizes(self.rule.terms, passes, rows)
+            metrics |= effective_sizes(self.rule.terms, passes, rows)
         for observer in observers:
-            found |= observer.before(chosen[0])
-        found |= ages
-        found["optim/grad_norm"] = self._apply()
+            metrics |= observer.before(chosen[0])
+        metrics |= ages
+        metrics["optim/grad_norm"] = self._apply()
         for observer in observers:
-            found |= observer.after(self.policy, self.num_updates)
-        return found
+            metrics |= observer.after(self.policy, self.num_updates)
+        return metrics
 
     def _weights(self, term: Term, rows: Sequence[Row]) -> Tensor:
-        """[B] of each token of the minibatch's rows; 0 where the term does not take the row."""
+        """[B] of the minibatch's rows: the weight of each token of the row. 0 where the term does not take it."""
         takes_B = torch.tensor([term.takes(row.kind) for row in rows])
         weight_B = torch.tensor([row.weight for row in rows])
         counts_B = torch.where(takes_B, torch.tensor([row.num_trained for row in rows]), 0)
@@ -173,31 +180,34 @@ class Learner:
             return torch.where(takes_B, weight_B / max(1, len(bundles)), 0.0).to(self.policy.device)
         shares = [row.share for row in rows]
         weights_B = aggregation_weights(
-            counts_B, weight_B, term.aggregation, constant_length=term.constant_length,
+            counts_B,
+            weight_B,
+            term.aggregation,
+            constant_length=term.constant_length,
             share_B=torch.tensor(shares) if any(share != 1 for share in shares) else None,
-        )  # fmt: skip
+        )
         return weights_B.to(self.policy.device)
 
-    def _chosen(
+    def _choose(
         self, passes: Sequence[tuple[MicroBatch, Tokens]], rows: Sequence[Row]
     ) -> tuple[list[Mapping[str, float]], dict[str, float]]:
-        """What each term has to choose before its loss, from the tokens of its rows."""
+        """Each term's settings that depend on all tokens of its rows, and metrics (see `Term.choose`)."""
         chosen: list[Mapping[str, float]] = []
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for term in self.rule.terms:
             if term.choose is None:
                 chosen.append({})
                 continue
-            policy_N, old_N, credit_N, _ = joined([taken_by(term, *each, rows) for each in passes])
+            policy_N, old_N, credit_N, _ = joined([tokens_of(term, batch, tokens, rows) for batch, tokens in passes])
             if not len(policy_N):
                 chosen.append({})
                 continue
             if not (policy_N - old_N).isfinite().all():
                 raise self._diverged("ratios are NaN or infinite")
-            settings, metrics = term.choose(policy_N, old_N, credit_N)
+            settings, term_metrics = term.choose(policy_N, old_N, credit_N)
             chosen.append(settings)
-            found |= {f"{term.name}.{key}" if term.name else key: value for key, value in metrics.items()}
-        return chosen, found
+            metrics |= term.prefixed(term_metrics)
+        return chosen, metrics
 
     def _diverged(self, how: str) -> RunError:
         return RunError(
@@ -205,7 +215,7 @@ class Learner:
             "rate, or look for an unbounded reward; the last checkpoint is whole"
         )
 
-    def _scored(self, batch: MicroBatch, rows: list[Row], old: list[Tensor]) -> Tokens:
+    def _score(self, batch: MicroBatch, rows: list[Row], old: list[Tensor]) -> Tokens:
         with torch.no_grad():
             logprobs_N, entropy_N = token_logprobs(self.policy, batch, entropy=True)
         assert entropy_N is not None
@@ -214,39 +224,58 @@ class Learner:
     def _tokens(
         self, batch: MicroBatch, rows: list[Row], old: list[Tensor], logprobs_N: Tensor, entropy_N: Tensor
     ) -> Tokens:
+        """The trained tokens of one pass, from the logprobs and entropies that it computed."""
         credit_N = torch.cat([trained(rows[i].credit) for i in batch.index]).to(logprobs_N.device)
-        parts = logprobs_N.detach().split([rows[i].num_trained for i in batch.index])
-        # Where no ratio is taken, the old logprobs are the policy's own.
-        of_rows = [old[i].to(own.device) if len(old[i]) else own for i, own in zip(batch.index, parts, strict=True)]
-        return Tokens(logprobs_N, torch.cat(of_rows), credit_N, entropy_N)
+        logprobs = logprobs_N.detach().split([rows[i].num_trained for i in batch.index])
+        # Where no term takes a row's ratio, the new logprobs stand in for the old ones.
+        old = [old[i].to(new.device) if len(old[i]) else new for i, new in zip(batch.index, logprobs, strict=True)]
+        return Tokens(logprobs_N, torch.cat(old), credit_N, entropy_N)
 
     def _losses(
-        self, batch: MicroBatch, rows: list[Row], logprobs_N: Tensor, entropy_N: Tensor, tokens: Tokens,
-        weights: Sequence[Tensor], chosen: Sequence[Mapping[str, float]], sums: Sums,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """The first term's loss, and the sum of all."""
-        seen = pass_over(self.rule, batch, rows, logprobs_N, entropy_N, tokens)
-        correction_BT = correction(self.rule, batch, rows, tokens, seen)
+        self,
+        batch: MicroBatch,
+        rows: list[Row],
+        logprobs_N: Tensor,
+        entropy_N: Tensor,
+        tokens: Tokens,
+        weights: Sequence[Tensor],
+        chosen: Sequence[Mapping[str, float]],
+        sums: Sums,
+    ) -> tuple[Tensor, Tensor]:
+        """The first term's loss on one pass, and the sum of all terms' losses.
+
+        Args:
+            logprobs_N, entropy_N: [N], with their gradient. `tokens` holds them without.
+            weights: [B] for each term, of the minibatch's rows that take part in passes.
+            chosen: settings of each term's loss.
+        """
+        everything = make_pass(self.rule, batch, rows, logprobs_N, entropy_N, tokens)
+        correction_BT = correction(self.rule, batch, rows, tokens, everything)
         losses: list[Tensor] = []
         for place, (term, weights_B, settings) in enumerate(zip(self.rule.terms, weights, chosen, strict=True)):
-            own = [at for at, i in enumerate(batch.index) if term.takes(rows[i].kind)]
-            if not own:
+            taken = [at for at, i in enumerate(batch.index) if term.takes(rows[i].kind)]
+            if not taken:
                 losses.append(logprobs_N[:0].sum())  # 0, and an observer can still ask for its derivative
                 continue
-            weight_BT = weights_B[batch.index, None].expand(seen.mask.shape)
+            weight_BT = weights_B[batch.index, None].expand(everything.mask.shape)
             if term.corrected and not term.of_bundles and correction_BT is not None:
                 weight_BT = weight_BT * correction_BT
-            of_term = seen.weighted(weight_BT)
-            if len(own) < len(batch.index):
-                of_term = of_term.of(own)
-            loss, metrics = term.loss(of_term, **settings)
-            sums.add(place, metrics | {"num_tokens": of_term.mask.sum()})
+            seen = everything.weighted(weight_BT)
+            if len(taken) < len(batch.index):
+                seen = seen.of(taken)
+            loss, metrics = term.loss(seen, **settings)
+            sums.add(place, metrics | {"num_tokens": seen.mask.sum()})
             losses.append(term.weight * loss)
         sums.entropy += tokens.entropy_N.sum().item()
         sums.num_tokens += len(tokens.entropy_N)
         return losses[0], sum(losses[1:], losses[0])
 
     def _apply(self) -> float:
+        """Make the optimiser's step from the parameters' gradients.
+
+        Returns: the gradient's norm before it was clipped.
+        Raises: RunError where the norm is NaN or infinite; the weights are unchanged then.
+        """
         for master, parameter in zip(self.masters, self.parameters, strict=True):
             if master is not parameter:
                 master.grad = None if parameter.grad is None else parameter.grad.float()
@@ -267,13 +296,13 @@ class Learner:
         return float(norm)
 
     def finish(self) -> None:
-        """The phase is over: the policy's weights rest."""
+        """End the phase: the policy's weights no longer train."""
         for parameter in self.parameters:
             parameter.requires_grad_(False)
             parameter.grad = None
 
     def state(self) -> dict[str, Tensor]:
-        """The optimiser's memory as flat tensors (safetensors holds nothing else, and needs no trust)."""
+        """The optimiser's state as flat tensors: safetensors holds nothing else, and loading it runs no code."""
         state: dict[str, Tensor] = {"num_updates": torch.tensor(self.num_updates)}
         for index, master in enumerate(self.masters):
             for name, value in self.optimizer.state.get(master, {}).items():
@@ -283,35 +312,35 @@ class Learner:
         return state
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
         self.num_updates = int(state["num_updates"])
         for index, master in enumerate(self.masters):
-            names = {n.partition(".")[2]: v for n, v in state.items() if n.startswith(f"{index}.")}
-            if "master" in names:
+            values = {name.partition(".")[2]: value for name, value in state.items() if name.startswith(f"{index}.")}
+            if "master" in values:
                 with torch.no_grad():
-                    master.copy_(names.pop("master"))
+                    master.copy_(values.pop("master"))
             self.optimizer.state[master] = {
-                name: value if name == "step" else value.to(master.device) for name, value in names.items()
+                name: value if name == "step" else value.to(master.device) for name, value in values.items()
             }
 
 
 # --- how far weights moved --------------------------------------------------------------------------------------------
 
-
-LOOKED_AT = 256
-"""Weights of each tensor, evenly spread: enough to see any update, and next to no work."""
+NUM_WATCHED = 256
+"""Weights of each tensor that are compared, evenly spread: enough to see any update, and next to no work."""
 
 
 def some_weights(parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Copies of at most so many weights of each tensor."""
+    """Copies of at most `NUM_WATCHED` weights of each tensor."""
     flat = [parameter.detach().reshape(-1) for parameter in parameters]
-    return [each[:: max(1, -(-len(each) // LOOKED_AT))].clone() for each in flat]
+    return [weights[:: max(1, -(-len(weights) // NUM_WATCHED))].clone() for weights in flat]
 
 
 def moved_share(before: Sequence[Tensor], parameters: Sequence[Tensor]) -> float:
-    """Share of the weights looked at that are others now, in [0, 1].
+    """Share of the watched weights that have changed, in [0, 1].
 
     Args:
-        before: what `some_weights` gave of the same parameters.
+        before: from `some_weights`, of the same parameters.
     """
     after = some_weights(parameters)
     counts = [(was != now).sum() for was, now in zip(before, after, strict=True)]

@@ -1,4 +1,4 @@
-"""What an update does with its rows around the losses: which go together, what terms see of a pass, what adds up."""
+"""Around the losses of an update: its minibatches, the passes that terms see, and sums over the minibatches."""
 
 from __future__ import annotations
 
@@ -20,44 +20,57 @@ from whet.types import Row
 
 @dataclass
 class Sums:
-    """What a call of `Learner.update` adds up over its minibatches."""
+    """Sums over the minibatches of one call of `Learner.update`."""
 
     terms: Sequence[Term]
+    """Of the update. The sums of each are under its index."""
     loss: float = 0.0
     entropy: float = 0.0
     num_tokens: float = 0.0
     of_terms: dict[int, dict[str, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
 
     def add(self, place: int, metrics: Mapping[str, Tensor]) -> None:
+        """Add a pass's sums to those of the term with this index (`_max`: take the larger)."""
         sums = self.of_terms[place]
         for key, value in metrics.items():
             sums[key] = max(sums[key], value.item()) if key.endswith("_max") else sums[key] + value.item()
 
     def drift(self) -> float | None:
-        """The mean KL from old weights to the policy, by the first term that takes ratios. None: none does."""
-        sums = next((found for found in self.of_terms.values() if "approx_kl_sum" in found), None)
+        """KL(old || policy) in nats a token, by the first term that takes ratios. None: none does."""
+        sums = next((sums for sums in self.of_terms.values() if "approx_kl_sum" in sums), None)
         return None if sums is None else sums["approx_kl_sum"] / max(sums["num_tokens"], 1.0)
 
     def named(self) -> dict[str, float]:
-        found: dict[str, float] = {}
+        """All terms' sums as metrics, under their terms' names.
+
+        Raises: ValueError where two terms report one metric.
+        """
+        metrics: dict[str, float] = {}
         for place, sums in self.of_terms.items():
-            name = self.terms[place].name
-            own = {f"{name}.{key}" if name else key: value for key, value in named(sums).items()}
-            if twice := sorted(own.keys() & found.keys()):
+            term_metrics = self.terms[place].prefixed(named(sums))
+            if twice := sorted(term_metrics.keys() & metrics.keys()):
                 raise ValueError(f"two terms of an update report {twice[0]}: give one of them a name of its own")
-            found |= own
-        return found
+            metrics |= term_metrics
+        return metrics
 
 
-def felt(terms: Sequence[Term], rows: Sequence[Row]) -> list[bool]:
-    """Which rows a term feels (see `Term.needs_credit`); of a bundle all or none."""
-    found = [any(t.takes(row.kind) and (not t.needs_credit or has_credit(row)) for t in terms) for row in rows]
-    bundles = {row.bundle for row, each in zip(rows, found, strict=True) if each and row.bundle}
-    return [each or row.bundle in bundles for row, each in zip(rows, found, strict=True)]
+def rows_in_passes(terms: Sequence[Term], rows: Sequence[Row]) -> list[bool]:
+    """Whether each row changes some term's loss (see `Term.needs_credit`), so that a pass has to compute it.
+
+    Of a bundle all rows do, or none.
+    """
+    counts = [any(t.takes(row.kind) and (not t.needs_credit or has_credit(row)) for t in terms) for row in rows]
+    bundles = {row.bundle for row, is_in in zip(rows, counts, strict=True) if is_in and row.bundle}
+    return [is_in or row.bundle in bundles for row, is_in in zip(rows, counts, strict=True)]
 
 
 def check_references(terms: Sequence[Term], rows: Sequence[Row]) -> None:
-    """Else a row without them would be held to a reference that gives every token a probability of 1."""
+    """Refuse rows without the reference logprobs that a term needs.
+
+    The term would otherwise hold them to a reference that gives every token a probability of 1.
+
+    Raises: ValueError.
+    """
     for term in terms:
         bare = [row for row in rows if term.needs_reference and row.ref_logprobs is None and term.takes(row.kind)]
         if bare:
@@ -68,35 +81,44 @@ def check_references(terms: Sequence[Term], rows: Sequence[Row]) -> None:
 
 
 def has_credit(row: Row) -> bool:
+    """Whether any token of the row has credit, and the row weight."""
     return row.weight != 0 and bool(row.credit.any())
 
 
 def minibatches(rows: Sequence[Row], size: int, seed: int) -> list[list[int]]:
-    """Indices of the rows of each update, shuffled; those of a bundle stay together, and in order. The rows of one
-    episode count as one: else a few that came in pieces would leave an update of their own for the last of them."""
+    """The indices of each update's rows, shuffled. Those of a bundle stay together, and in order.
+
+    A row counts by its share of its episode, so an episode in pieces counts as one row. Otherwise a few such episodes
+    would leave their last pieces for an update by themselves.
+
+    Args:
+        size: rows of an update. A bundle may exceed it.
+        seed: of the order.
+    """
     units: dict[object, list[int]] = {}
     for i, row in enumerate(rows):
         units.setdefault(row.bundle or i, []).append(i)
     order = list(units.values())
     random.Random(seed).shuffle(order)
-    found: list[list[int]] = [[]]
-    taken = 0
+    batches: list[list[int]] = [[]]
+    num_rows = 0
     for unit in order:
         count = max(1, round(sum(rows[i].share for i in unit)))
-        if found[-1] and taken + count > size:
-            found.append([])
-            taken = 0
-        found[-1] += unit
-        taken += count
-    return found
+        if batches[-1] and num_rows + count > size:
+            batches.append([])
+            num_rows = 0
+        batches[-1] += unit
+        num_rows += count
+    return batches
 
 
 def effective_sizes(
     terms: Sequence[Term], passes: Sequence[tuple[MicroBatch, Tokens]], rows: Sequence[Row]
 ) -> dict[str, float]:
-    """`ratio_diagnostics` of the rows whose ratio to older weights a term takes; empty where none does.
+    """`ratio_diagnostics` of the rows whose ratio to older weights some term takes. Empty where none does.
 
     Args:
+        passes: of the minibatch, each with its tokens.
         rows: of the minibatch.
     """
     policy, old, counts = list[Tensor](), list[Tensor](), list[int]()
@@ -111,7 +133,7 @@ def effective_sizes(
     return ratio_diagnostics(torch.cat(policy), torch.cat(old), counts) if counts else {}
 
 
-def taken_by(term: Term, batch: MicroBatch, tokens: Tokens, rows: Sequence[Row]) -> Tokens:
+def tokens_of(term: Term, batch: MicroBatch, tokens: Tokens, rows: Sequence[Row]) -> Tokens:
     """The tokens of the rows that a term takes."""
     if term.kinds is None:
         return tokens
@@ -120,27 +142,29 @@ def taken_by(term: Term, batch: MicroBatch, tokens: Tokens, rows: Sequence[Row])
     return Tokens(*(values[chosen_N] for values in (tokens.policy_N, tokens.old_N, tokens.credit_N, tokens.entropy_N)))
 
 
-def pass_over(
+def make_pass(
     rule: Update, batch: MicroBatch, rows: Sequence[Row], logprobs_N: Tensor, entropy_N: Tensor, tokens: Tokens
 ) -> Pass:
-    """What terms see of a pass, with token weights still 0.
+    """What terms see of one pass. Its token weights are still 0.
 
     Args:
         rows: of the minibatch.
-        logprobs_N: with their gradient; so are the entropies, where a term asks for it.
+        logprobs_N: [N], with their gradient.
+        entropy_N: [N], with its gradient where a term asks for it.
+        tokens: of the pass, without gradient.
     """
     mask_BT = batch.mask_BT[:, 1:]
-    found = [rows[i] for i in batch.index]
+    rows_B = [rows[i] for i in batch.index]
     reference_BT = None
     if any(term.needs_reference for term in rule.terms):
-        known = [row.ref_logprobs for row in found]
-        counts = [row.num_trained for row in found]
-        parts = [torch.zeros(n) if own is None else trained(own) for own, n in zip(known, counts, strict=True)]
+        parts = [
+            torch.zeros(row.num_trained) if row.ref_logprobs is None else trained(row.ref_logprobs) for row in rows_B
+        ]
         reference_BT = spread(torch.cat(parts), batch)
-    names = {name for row in found for name in row.extra}
-    numbers = {name: [row.extra.get(name, math.nan) for row in found] for name in names}
-    bundles: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for at, row in enumerate(found):
+    names = {name for row in rows_B for name in row.extra}
+    numbers = {name: [row.extra.get(name, math.nan) for row in rows_B] for name in names}
+    bundles: dict[str, list[tuple[int, int]]] = defaultdict(list)  # (index in the minibatch, in this pass)
+    for at, row in enumerate(rows_B):
         if row.bundle:
             bundles[row.bundle].append((batch.index[at], at))
     return Pass(
@@ -152,15 +176,24 @@ def pass_over(
         mask=mask_BT,
         weight=torch.zeros(mask_BT.shape, device=mask_BT.device),
         extra={name: torch.tensor(values, device=mask_BT.device) for name, values in numbers.items()},
-        bundles=tuple(tuple(at for _, at in sorted(each)) for each in bundles.values()),
+        bundles=tuple(tuple(at for _, at in sorted(members)) for members in bundles.values()),
     )
 
 
 def correction(rule: Update, batch: MicroBatch, rows: Sequence[Row], tokens: Tokens, seen: Pass) -> Tensor | None:
-    """[B, T] factors of the token weights; None where nothing is corrected."""
+    """[B, T] factors of the token weights, by `Update.correct`. None where the update corrects nothing.
+
+    A row without the sampler's logprobs gets its old ones in their place.
+
+    Args:
+        rows: of the minibatch.
+        seen: the whole pass.
+    """
     if rule.correct is None:
         return None
-    parts = tokens.old_N.split([rows[i].num_trained for i in batch.index])
-    known = [rows[i].logprobs for i in batch.index]
-    sampler = [part if own is None else trained(own).to(part.device) for own, part in zip(known, parts, strict=True)]
+    old = tokens.old_N.split([rows[i].num_trained for i in batch.index])
+    sampler = [
+        old_N if rows[i].logprobs is None else trained(rows[i].logprobs).to(old_N.device)
+        for i, old_N in zip(batch.index, old, strict=True)
+    ]
     return rule.correct(seen.old, spread(torch.cat(sampler), batch), seen.mask)

@@ -1,7 +1,7 @@
 """How a policy learns from rows: an update is a sum of terms, each a loss over the rows that it selects.
 
-A method hands the learner an `Update` for every step. The losses are pure functions of `whet.objectives`; `on_tokens`,
-`to_reference` and `on_pairs` bind them to what a pass over rows offers.
+A method gives the learner an `Update` for every step. The losses are pure functions of `whet.objectives`. `on_tokens`,
+`on_likelihood`, `to_reference`, `on_entropy` and `on_pairs` bind them to what a pass over rows offers.
 """
 
 from __future__ import annotations
@@ -22,51 +22,63 @@ from whet.objectives.pairwise import row_sums
 from whet.trainer.flat import Tokens
 
 Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]
-"""(a `Pass`, and by name what was chosen before it) to a summed loss and summed, detached metrics."""
+"""From a `Pass`, and by keyword the settings of `Term.choose`, to a summed loss and summed, detached metrics."""
 
 Choose = Callable[[Tensor, Tensor, Tensor], tuple[Mapping[str, float], Mapping[str, float]]]
-"""(policy logprobs, old logprobs, credit), all [N], the trained tokens of a whole minibatch, to settings of its loss
-and to metrics: BAPO's bounds, M2PO's limit."""
+"""From (policy logprobs, old logprobs, credit) to settings of the loss, such as BAPO's bounds, and to metrics.
+
+The tensors are [N], over the trained tokens of the whole minibatch."""
 
 Correct = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(proximal logprobs, sampler's logprobs, loss mask), all [B, T], to factors of the token weights."""
+"""From (proximal logprobs, sampler's logprobs, loss mask) to factors of the token weights, all [B, T]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a term sees of the rows that it takes. B rows, T tokens; [B, T] where nothing else is said, and what stands
-    outside of the mask means nothing."""
+    """What a term sees of the rows that it takes: tensors of B rows and T tokens.
+
+    They are [B, T] where nothing else is said. Values outside of the mask mean nothing.
+    """
 
     policy: Tensor
-    """Logprobs under the policy that is trained (a value model's values); carries the gradient."""
+    """Logprobs under the policy that is trained (a value model's values), nats. Carries the gradient."""
     old: Tensor
+    """Logprobs of the ratio's denominator (a value model's old values), nats. See `Update.proximal`."""
     reference: Tensor | None
-    """Logprobs of a frozen reference, where the term needs them."""
+    """Logprobs under a frozen reference, where a term needs them, nats."""
     credit: Tensor
     entropy: Tensor
-    """Of the distribution that each token was drawn from, under the policy, nats; carries a gradient where a term asks
-    for it (`Term.needs_entropy`)."""
+    """Of the policy's distribution at each token, nats. Carries a gradient where a term asks for it
+    (`Term.needs_entropy`)."""
     mask: Tensor
-    """bool."""
+    """bool, True where the token trains."""
     weight: Tensor
-    """Of each token's loss: the row's weight over what the aggregation divides by."""
+    """The factor of each token's loss: the row's weight over the aggregation's divisor."""
     extra: Mapping[str, Tensor]
     """[B], the rows' numbers by name; NaN where a row lacks one."""
     bundles: tuple[tuple[int, ...], ...]
-    """Which rows stay together, in the order in which they were given."""
+    """Indices of the rows that stay together, in the order of the step's rows."""
 
     def weighted(self, weight: Tensor) -> Pass:
+        """The same pass with these token weights, [B, T]."""
         return replace(self, weight=weight)
 
     def of(self, rows: Sequence[int]) -> Pass:
-        """Some of the rows, in this order."""
-        place = {row: i for i, row in enumerate(rows)}
+        """The rows with these indices, in this order, and the bundles that are whole among them."""
+        index_of = {row: i for i, row in enumerate(rows)}
         return Pass(
-            self.policy[rows], self.old[rows], None if self.reference is None else self.reference[rows],
-            self.credit[rows], self.entropy[rows], self.mask[rows], self.weight[rows],
-            {k: v[rows] for k, v in self.extra.items()},
-            tuple(tuple(place[i] for i in each) for each in self.bundles if all(i in place for i in each)),
-        )  # fmt: skip
+            policy=self.policy[rows],
+            old=self.old[rows],
+            reference=None if self.reference is None else self.reference[rows],
+            credit=self.credit[rows],
+            entropy=self.entropy[rows],
+            mask=self.mask[rows],
+            weight=self.weight[rows],
+            extra={name: values[rows] for name, values in self.extra.items()},
+            bundles=tuple(
+                tuple(index_of[i] for i in bundle) for bundle in self.bundles if all(i in index_of for i in bundle)
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -75,52 +87,67 @@ class Term:
 
     loss: Loss
     kinds: frozenset[str] | None = None
-    """Of the rows that it takes. None: all."""
+    """The kinds of rows that it takes. None: all."""
     weight: float = 1.0
     aggregation: Aggregation = "token_mean"
-    """What a token's loss is divided by, over the minibatch's rows that the term takes. A term of pairs is a mean over
+    """The divisor of a token's loss, over the minibatch's rows that the term takes. A term of pairs is a mean over
     bundles."""
     constant_length: int | None = None
-    """Tokens; of aggregation `constant`."""
+    """Tokens. The divisor of aggregation `constant`."""
     name: str = ""
-    """Before the names of its metrics, `name.loss/...`. Empty: they go by their bare names."""
+    """Prefix of the names of its metrics, `name.loss/...`. Empty: no prefix."""
     choose: Choose | None = None
-    """Settings of the loss that depend on all tokens of an update. Asked once an update. Where its rows take several
-    passes, they are scored once more before it, which costs about a third of the update."""
+    """Chooses settings of the loss that depend on all tokens of an update, once before each. Where the rows take several
+    passes, they are scored once more for it, which costs about a third of the update."""
     needs_old: bool = True
-    """False: it looks at no ratio to older weights (likelihood)."""
+    """False: the loss takes no ratio to older weights (likelihood)."""
     needs_reference: bool = False
-    """Every row that it takes has `ref_logprobs`."""
+    """Whether every row that it takes needs `ref_logprobs`."""
     needs_entropy: bool = False
-    """It learns from the entropy itself, whose gradient costs a pass more memory."""
+    """Whether the loss learns from the entropy itself. The entropy's gradient costs a pass more memory."""
     needs_credit: bool = True
-    """False: a token without credit feels it too (an entropy bonus, a KL), so such rows are computed. Rows that no term
-    feels are left out of every pass: they count in the averages of the loss, and nothing else."""
+    """False: a token without credit changes the loss too (an entropy bonus, a KL), so passes compute such rows. A row
+    that changes no term's loss is in no pass: it counts in the averages of the loss, and nothing else."""
     of_bundles: bool = False
-    """It compares the rows of a bundle."""
+    """Whether it compares the rows of a bundle."""
     corrected: bool = True
-    """Whether `Update.correct` weighs its tokens. Those of bundles it never does: a pair has one weight."""
+    """Whether `Update.correct` weighs its tokens. It never weighs those of bundles: a pair has one weight."""
 
     def takes(self, kind: str) -> bool:
+        """Whether the term takes rows of this kind."""
         return self.kinds is None or kind in self.kinds
+
+    def prefixed(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Metrics under the names that the term gives them: see `name`."""
+        return {f"{self.name}.{key}" if self.name else key: value for key, value in metrics.items()}
 
 
 class Observer(Protocol):
-    """Looks on at one update; a new one is made for each."""
+    """Measures one update. Each update gets a new one."""
 
     def saw(self, tokens: Tokens, batch: MicroBatch, loss: Tensor, logprobs_N: Tensor, weights_B: Tensor) -> None:
-        """After each pass, before its backward pass.
+        """Runs after each pass, before its backward pass.
 
         Args:
-            loss: the first term's.
-            logprobs_N: with their gradient.
+            tokens: of the pass, without gradient.
+            loss: the first term's, a scalar.
+            logprobs_N: [N], with their gradient.
+            weights_B: [B] of the minibatch, the factor of each row's token losses in the first term.
         """
 
     def before(self, chosen: Mapping[str, float]) -> Mapping[str, float]:
-        """Metrics, before the optimiser's step."""
+        """Metrics before the optimiser's step.
+
+        Args:
+            chosen: settings of the first term's loss (see `Term.choose`).
+        """
 
     def after(self, policy: Policy, num_updates: int) -> Mapping[str, float]:
-        """Metrics, after it."""
+        """Metrics after the optimiser's step.
+
+        Args:
+            num_updates: optimiser steps of the phase so far.
+        """
 
 
 @dataclass(frozen=True)
@@ -132,11 +159,11 @@ class Update:
     num_updates: int
     """Optimiser updates in the whole phase, for the learning rate's schedule."""
     proximal: bool = False
-    """What the ratio is taken to. False: the sampler's logprobs, whichever weights they came from. True: those of the
+    """Whose logprobs are the ratio's denominator. False: the sampler's, whichever weights it had. True: those of the
     weights that this step starts from, scored before the first update."""
     from_sampler: bool = True
-    """Whether the rows' logprobs are those of the weights that sampled them. False: they are an anchor's, and how far
-    the policy is from it says nothing of the sampler."""
+    """Whether the rows' logprobs are those of the weights that sampled them. False: they are an anchor's, and the
+    distance to it says nothing about the sampler."""
     correct: Correct | None = None
     """With `proximal`: weighs tokens by how the proximal policy and the sampler differ."""
     observers: tuple[Callable[[], Observer], ...] = ()
@@ -151,7 +178,7 @@ def on_tokens(loss: Callable[..., tuple[Tensor, dict[str, Tensor]]], **settings:
 
 
 def on_likelihood(loss: Callable[..., tuple[Tensor, dict[str, Tensor]]], **settings: Any) -> Loss:
-    """A loss that looks at no ratio, such as `weighted_nll`."""
+    """A loss that takes no ratio, such as `weighted_nll`."""
     return lambda seen, **chosen: loss(seen.policy, seen.credit, seen.mask, seen.weight, **settings, **chosen)
 
 
@@ -166,21 +193,23 @@ def on_entropy(loss: Callable[..., tuple[Tensor, dict[str, Tensor]]]) -> Loss:
 
 
 def on_pairs(loss: Callable[..., tuple[Tensor, dict[str, Tensor]]], *, mean: bool = False, **settings: Any) -> Loss:
-    """A preference loss on bundles, such as `pairwise_loss`. Of a bundle the rows whose credit is above 0 are the
-    preferred side, the others the other one: a side is a row, or the several ones of an episode.
+    """A preference loss on bundles, such as `pairwise_loss`.
+
+    The rows of a bundle with credit above 0 are the preferred side, and the others are the rejected side. A side is one
+    row, or the rows of an episode.
 
     Args:
-        mean: the mean of a side's log ratios to the reference, not their sum.
+        mean: whether a side's gain is the mean of its log ratios to the reference. False: their sum.
     """
 
-    def of(seen: Pass, **chosen: float) -> tuple[Tensor, dict[str, Tensor]]:
+    def pair_loss(seen: Pass, **chosen: float) -> tuple[Tensor, dict[str, Tensor]]:
         assert seen.reference is not None
         sums_B = row_sums(seen.policy - seen.reference, seen.mask)
         is_preferred_B = ((seen.credit > 0) & seen.mask).any(-1)
-        is_own_PB = torch.zeros(len(seen.bundles), len(sums_B), dtype=torch.bool, device=sums_B.device)
+        is_member_PB = torch.zeros(len(seen.bundles), len(sums_B), dtype=torch.bool, device=sums_B.device)
         for pair, rows in enumerate(seen.bundles):
-            is_own_PB[pair, list(rows)] = True
-        sides = [is_own_PB & is_preferred_B, is_own_PB & ~is_preferred_B]
+            is_member_PB[pair, list(rows)] = True
+        sides = [is_member_PB & is_preferred_B, is_member_PB & ~is_preferred_B]
         gains = [torch.where(side_PB, sums_B, 0.0).sum(-1) for side_PB in sides]
         if mean:
             counts = [torch.where(side_PB, seen.mask.sum(-1), 0).sum(-1) for side_PB in sides]
@@ -188,7 +217,7 @@ def on_pairs(loss: Callable[..., tuple[Tensor, dict[str, Tensor]]], *, mean: boo
         weight_P = seen.weight[[rows[0] for rows in seen.bundles], 0]
         return loss(*gains, weight_P, **settings, **chosen)
 
-    return of
+    return pair_loss
 
 
 # --- names of metrics -------------------------------------------------------------------------------------------------
@@ -210,23 +239,25 @@ METRIC_NAMES = {
     "chosen_sum": "pair/chosen",
     "rejected_sum": "pair/rejected",
 }
-"""What some of the objectives' sums are called once divided; any other `x_sum` or `num_x` becomes `loss/x`."""
+"""Metric names of some of the objectives' sums, once divided. Any other `x_sum` or `num_x` becomes `loss/x`."""
 OF_PAIRS = frozenset({"pair_right_sum", "pair_margin_sum", "chosen_sum", "rejected_sum"})
+"""Sums over pairs. The others are sums over trained tokens."""
 COUNTS = ("num_tokens", "num_pairs")
+"""The divisors."""
 SPREAD = ("bounds/low", "bounds/high", "optim/grad_norm")
-"""Of these the smallest and the largest of a step are logged too."""
+"""Metrics whose smallest and largest value of a step are logged too."""
 
 
 def named(sums: Mapping[str, float]) -> dict[str, float]:
-    """The objectives' sums as metrics: over the number of pairs, or of trained tokens (`_max`: as they are)."""
-    found = {}
+    """The objectives' sums as metrics: divided by the number of pairs or of trained tokens (`_max`: as they are)."""
+    metrics = {}
     for name, value in sums.items():
         if name in COUNTS:
             continue
         count = max(sums.get(COUNTS[name in OF_PAIRS], 0.0), 1.0)
         metric = METRIC_NAMES.get(name) or f"loss/{name.removesuffix('_sum').removeprefix('num_')}"
-        found[metric] = value if name.endswith("_max") else value / count
-    return found
+        metrics[metric] = value if name.endswith("_max") else value / count
+    return metrics
 
 
 def means_of(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -235,7 +266,9 @@ def means_of(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
     for update in updates:
         for name, value in update.items():
             values[name].append(value)
-    means = {name: max(v) if name.endswith("/max") else sum(v) / len(v) for name, v in values.items()}
+    means = {
+        name: max(numbers) if name.endswith("/max") else sum(numbers) / len(numbers) for name, numbers in values.items()
+    }
     for name in SPREAD:
         if name in values:
             means |= {f"{name}_min": min(values[name]), f"{name}_max": max(values[name])}
