@@ -183,7 +183,7 @@ class Gradient:
             rows = queue.take() if len(queue) > config.off_policy.staleness else []
             if config.kl.coef and config.kl.where == "loss":  # it may have been 0 when they were sampled
                 rows = with_reference(rows, self.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
-        rows = value_model.due(config.value, self.loop.policies, rows) if config.advantage == "gae" else rows
+        rows = value_model.rows_to_train(config.value, self.loop.policies, rows) if config.advantage == "gae" else rows
         self._log_reach(config, step, rows)
         return rows
 

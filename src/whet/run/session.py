@@ -148,7 +148,7 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     loop.engine_of, runtime.engine_made = runtime.made_engine, loop.check_engine
     if config.engine.rollout == "free" and config.engine.latency is None:
         runtime.arrivals = arrivals_of(config.engine.arrivals, folder)
-        loop.stepping = runtime.arrivals.at
+        loop.before_step = runtime.arrivals.at
     runtime.watchdog.stacks = folder.path / "stalls.txt"
     runtime.watchdog.say = partial(_tell_stall, loop)
     runtime.say_unequal = partial(_tell_unequal, loop)

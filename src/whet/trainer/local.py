@@ -1,6 +1,6 @@
 """The trainer whose weights are in this process: a policy and, in a phase, its learner.
 
-The one place that makes trainers.
+`trainer_of` is the one place that makes trainers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from whet.types import Row
 
 
 class LocalTrainer:
-    """See `whet.trainer.protocol.Trainer`."""
+    """Trains a policy in this process. Its members are those of `whet.trainer.protocol.Trainer`."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -39,7 +39,7 @@ class LocalTrainer:
 
     @property
     def learner(self) -> Learner:
-        """The phase's."""
+        """The phase's learner."""
         assert self._learner is not None, f"no phase has begun that trains {self.policy.name}"
         return self._learner
 
@@ -95,14 +95,11 @@ class LocalTrainer:
         engine.update_weights(self.version, self.policy)
 
     def _check_rests(self) -> None:
-        """The optimiser's float32 copies of the weights would be those from before."""
+        """Refuse new weights while a phase trains: the optimiser's float32 copies would still hold the former ones."""
         if self._is_training:
             raise RuntimeError(f"weights of {self.policy.name} were to be replaced while a phase trains them")
 
 
-# --- the trainer of a configuration -----------------------------------------------------------------------------------
-
-
 def trainer_of(policy: Policy) -> Trainer:
-    """What trains a policy. Another kind of trainer is chosen here, and nowhere else."""
+    """The trainer of a policy. Another kind of trainer is chosen here, and nowhere else."""
     return LocalTrainer(policy)

@@ -1,11 +1,4 @@
-"""From settings to terms: the losses, the bounds that they clip to, the KL to a reference, and who looks on.
-
-What an update does to balance, clipping and entropy: an observer of the learner's updates.
-
-It takes the pushes of the update's first term (minus its derivative by each token's logprob) and holds them against
-PPO's bounds and the Entropy-Clip Rule (BAPO, arXiv:2510.18927); now and then it measures what the update did to the
-entropy of its own rows, which takes one more pass without gradient.
-"""
+"""From settings to terms: the policy losses with their bounds, the terms beside them, and the diagnostics observer."""
 
 from __future__ import annotations
 
@@ -79,26 +72,15 @@ from whet.trainer.terms import (
 from whet.trainer.user_losses import PolicyLossFunction, UserLoss
 
 
-def policy_term(settings: PolicyLoss, aggregation: Aggregation, *, length: int | None = None, **more: Any) -> Term:
-    """The policy loss that these settings name.
-
-    Args:
-        length: tokens; what aggregation `constant` divides by.
-        more: other fields of the term.
-    """
-    loss, choose = loss_of(settings)
-    constant = length if aggregation == "constant" else None
-    return Term(loss=loss, choose=choose, aggregation=aggregation, constant_length=constant, **more)
-
-
 def policy_terms(
     settings: PolicyLoss, kl: KLConfig, aggregation: Aggregation, *, length: int | None = None, entropy: float = 0.0
 ) -> tuple[Term, ...]:
-    """The policy loss, and beside it the KL to the reference where that is a term of the loss, and an entropy bonus.
+    """The policy loss; beside it the KL to the reference where the settings put it into the loss, and an entropy bonus.
 
     Args:
-        length: tokens; what aggregation `constant` divides by.
-        entropy: the bonus's coefficient. 0: none.
+        length: tokens; the divisor of aggregation `constant`. Others ignore it.
+        entropy: the bonus's coefficient, at least 0. 0: no bonus.
+    Returns: the policy loss's term first.
     """
     terms = [policy_term(settings, aggregation, length=length)]
     if kl.coef > 0 and kl.where == "loss":
@@ -108,47 +90,84 @@ def policy_terms(
     return tuple(terms)
 
 
-def value_term(clip: float | None) -> Term:
-    """How a value model learns, from rows with returns as credit and the old values as logprobs.
+def policy_term(settings: PolicyLoss, aggregation: Aggregation, *, length: int | None = None, **more: Any) -> Term:
+    """The term of the policy loss that these settings name.
 
     Args:
-        clip: how far a value may move from the old one, in units of the reward. None: freely.
+        length: tokens; the divisor of aggregation `constant`. Others ignore it.
+        more: other fields of the term.
+    """
+    loss, choose = loss_of(settings)
+    constant = length if aggregation == "constant" else None
+    return Term(loss=loss, choose=choose, aggregation=aggregation, constant_length=constant, **more)
+
+
+def kl_term(settings: KLConfig, aggregation: Aggregation, *, length: int | None = None, **more: Any) -> Term:
+    """The KL to the rows' reference, beside a policy loss. Arguments are those of `policy_term`."""
+    constant = length if aggregation == "constant" else None
+    return Term(
+        loss=to_reference(kl_loss, estimator=settings.estimator),
+        weight=settings.coef,
+        aggregation=aggregation,
+        constant_length=constant,
+        needs_old=False,
+        needs_reference=True,
+        needs_credit=False,
+        corrected=False,
+        **more,
+    )
+
+
+def entropy_term(coef: float, aggregation: Aggregation, *, length: int | None = None, **more: Any) -> Term:
+    """A bonus for the policy's entropy, averaged like the policy loss. Arguments are those of `policy_term`."""
+    constant = length if aggregation == "constant" else None
+    return Term(
+        loss=on_entropy(entropy_loss),
+        weight=coef,
+        aggregation=aggregation,
+        constant_length=constant,
+        needs_old=False,
+        needs_entropy=True,
+        needs_credit=False,
+        corrected=False,
+        **more,
+    )
+
+
+def nll_term(aggregation: Aggregation = "token_mean", **more: Any) -> Term:
+    """The negative log likelihood of the rows' texts, weighted by their credit."""
+    return Term(loss=on_likelihood(weighted_nll), aggregation=aggregation, needs_old=False, **more)
+
+
+def imitation(learning: LearningConfig, num_updates: int) -> Update:
+    """Supervised learning of the rows' texts.
+
+    Args:
+        num_updates: optimiser updates in the whole phase.
+    """
+    return Update((nll_term(),), learning, num_updates)
+
+
+def value_term(clip: float | None) -> Term:
+    """The loss of a value model, on rows with returns as credit and the old values as logprobs.
+
+    Args:
+        clip: the most that a value may move from the old one, in units of the reward. None: no bound.
     """
     return Term(on_tokens(value_loss, clip=clip), needs_credit=False)
 
 
 def preference_term() -> Term:
-    """How a reward model learns from pairs (Bradley and Terry): a row's reward is the sum of its values, and its
-    reference is 0."""
+    """The loss of a reward model on pairs (Bradley and Terry).
+
+    A row's reward is the sum of its values, and its reference logprobs are 0.
+    """
     loss = on_pairs(pairwise_loss, kind="logistic", beta=1.0)
     return Term(loss, needs_old=False, needs_reference=True, of_bundles=True)
 
 
-def nll_term(aggregation: Aggregation = "token_mean", **more: Any) -> Term:
-    """The likelihood of given texts, weighted by the rows' credit."""
-    return Term(loss=on_likelihood(weighted_nll), aggregation=aggregation, needs_old=False, **more)
-
-
-def kl_term(settings: KLConfig, aggregation: Aggregation, *, length: int | None = None, **more: Any) -> Term:
-    """A KL to the rows' reference beside the policy loss."""
-    constant = length if aggregation == "constant" else None
-    return Term(
-        loss=to_reference(kl_loss, estimator=settings.estimator), weight=settings.coef, aggregation=aggregation,
-        constant_length=constant, needs_old=False, needs_reference=True, needs_credit=False, corrected=False, **more,
-    )  # fmt: skip
-
-
-def entropy_term(coef: float, aggregation: Aggregation, *, length: int | None = None, **more: Any) -> Term:
-    """A bonus for the policy's entropy, averaged as the policy loss is."""
-    constant = length if aggregation == "constant" else None
-    return Term(
-        loss=on_entropy(entropy_loss), weight=coef, aggregation=aggregation, constant_length=constant, needs_old=False,
-        needs_entropy=True, needs_credit=False, corrected=False, **more,
-    )  # fmt: skip
-
-
 def correction_of(settings: CorrectionConfig | None) -> Correct | None:
-    """What weighs tokens by how the weights that a step starts from differ from those that sampled."""
+    """The importance weights for `Update.correct`. None: no correction."""
     if settings is None:
         return None
     return partial(
@@ -156,45 +175,20 @@ def correction_of(settings: CorrectionConfig | None) -> Correct | None:
     )
 
 
-def entropy_clip(settings: PolicyLoss, probe_every: int) -> Callable[[], Observer]:
-    """The diagnostics of a policy loss, held against its bounds where it clips the surrogate."""
-    bounds: dict[str, float | None] = {}
-    if isinstance(settings, ClipLoss):
-        bounds["dual"] = settings.dual
-        if isinstance(settings.bounds, FixedBounds):
-            bounds |= {"low": settings.bounds.low, "high": settings.bounds.high}
-    return partial(EntropyClip, bounds, has_bounds=isinstance(settings, ClipLoss), probe_every=probe_every)
-
-
-def imitation(learning: LearningConfig, num_updates: int) -> Update:
-    """Supervised learning of given texts."""
-    return Update((nll_term(),), learning, num_updates)
-
-
-def bounds_rule(bounds: BalancedBounds) -> BoundsRule:
-    """The settings as the search takes them."""
-
-    def of(found: BoundRange) -> Range:
-        return Range(start=found.start, ceiling=found.ceiling, step=found.step, onto_ceiling=found.onto_ceiling)
-
-    return BoundsRule(
-        target=bounds.target,
-        target_as=bounds.target_as,
-        order=bounds.order,
-        contribution=bounds.contribution,
-        low=of(bounds.low),
-        high=of(bounds.high),
-    )
-
+# --- a policy loss, and what it chooses before an update --------------------------------------------------------------
 
 FUNCTIONS: Mapping[type[PolicyLoss], PolicyLossFunction] = {
-    DppoLoss: dppo_loss, GspoLoss: gspo_loss, ReinforceLoss: reinforce_loss, SapoLoss: sapo_loss, ToprLoss: topr_loss,
-}  # fmt: skip
-"""The losses whose settings are their keyword arguments."""
+    DppoLoss: dppo_loss,
+    GspoLoss: gspo_loss,
+    ReinforceLoss: reinforce_loss,
+    SapoLoss: sapo_loss,
+    ToprLoss: topr_loss,
+}
+"""By their settings, the losses whose settings are their keyword arguments."""
 
 
 def loss_of(settings: PolicyLoss) -> tuple[Loss, Choose | None]:
-    """The loss, and what has to be chosen before it."""
+    """The loss that the settings name, and how its bounds are chosen before an update. None: they are fixed."""
     if isinstance(settings, ClipLoss):
         return _bounded(clipped_policy_loss, settings.bounds, dual=settings.dual)
     if isinstance(settings, CispoLoss):
@@ -216,10 +210,15 @@ def _bounded(loss: Callable[..., Any], bounds: ClipBounds, **settings: Any) -> t
 def _choose_bounds(
     rule: BoundsRule, token_weight: str, policy_N: Tensor, old_N: Tensor, credit_N: Tensor
 ) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """BAPO's bounds for an update, and metrics of the search that are finite.
+
+    Args:
+        policy_N, old_N, credit_N: as `Choose` has them.
+    """
     weight_N = old_N.exp() if token_weight == "old" else None
     everywhere = torch.ones_like(policy_N, dtype=torch.bool)
     sums = contributions(policy_N, old_N, credit_N, everywhere, rule, token_weight=weight_N)
-    found, within = search(sums, rule), reach(sums, rule)
+    bounds, within = search(sums, rule), reach(sums, rule)
     ratio_N = (policy_N - old_N).exp()
     good_N, bad_N = ratio_N[credit_N > 0], ratio_N[credit_N < 0]
     metrics = {
@@ -227,24 +226,42 @@ def _choose_bounds(
         "bounds/reach_start": within.start,
         "bounds/reach_end": within.end,
         "bounds/reach_most": within.most,
-        "bounds/low": found.low,
-        "bounds/high": found.high,
-        "bounds/moves": float(found.num_moves),
-        "bounds/settled": float(found.met and found.num_moves > 0),
-        "bounds/exhausted": float(not found.met),
-        "bounds/start_share": found.start_share,
-        "bounds/share": found.share,
+        "bounds/low": bounds.low,
+        "bounds/high": bounds.high,
+        "bounds/moves": float(bounds.num_moves),
+        "bounds/settled": float(bounds.met and bounds.num_moves > 0),
+        "bounds/exhausted": float(not bounds.met),
+        "bounds/start_share": bounds.start_share,
+        "bounds/share": bounds.share,
     }
     if not bool((good_N >= rule.high.start).any() or (bad_N <= rule.low.ceiling).any()):
-        # No bound that the search may choose reaches a token: its choice is idle, and says nothing.
+        # No bound in the search's ranges reaches a token, so the chosen bounds change nothing and say nothing.
         metrics = {name: value for name, value in metrics.items() if name.startswith("bounds/reach_")}
         metrics["bounds/in_reach"] = 0.0
-    return {"low": found.low, "high": found.high}, {n: v for n, v in metrics.items() if math.isfinite(v)}
+    finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+    return {"low": bounds.low, "high": bounds.high}, finite
+
+
+def bounds_rule(bounds: BalancedBounds) -> BoundsRule:
+    """The settings of BAPO's bounds, as the search takes them."""
+
+    def range_of(bound: BoundRange) -> Range:
+        return Range(start=bound.start, ceiling=bound.ceiling, step=bound.step, onto_ceiling=bound.onto_ceiling)
+
+    return BoundsRule(
+        target=bounds.target,
+        target_as=bounds.target_as,
+        order=bounds.order,
+        contribution=bounds.contribution,
+        low=range_of(bounds.low),
+        high=range_of(bounds.high),
+    )
 
 
 def _choose_limit(
     budget: float, policy_N: Tensor, old_N: Tensor, credit_N: Tensor
 ) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """M2PO's limit for an update, and its metric where it is finite."""
     everywhere = torch.ones_like(policy_N, dtype=torch.bool)
     limit = second_moment_limit(policy_N, old_N, credit_N, everywhere, budget=budget)
     return {"limit": limit}, {"bounds/limit": max(limit, 0.0)} if math.isfinite(limit) else {}
@@ -253,14 +270,32 @@ def _choose_limit(
 # --- diagnostics ------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class EntropyClip:
-    """See the module's docstring.
+def entropy_clip(settings: PolicyLoss, probe_every: int) -> Callable[[], Observer]:
+    """Makes observers that measure a policy loss, against its bounds where it clips the surrogate.
 
     Args:
-        bounds: `low`, `high`, `dual` of a clipped loss, as far as they are fixed; those chosen before an update win.
-        has_bounds: whether bounds that were chosen are those of a clipped surrogate.
-        probe_every: updates between two measurements. 0: none.
+        probe_every: updates between two measurements of the entropy. 0: none.
+    """
+    bounds: dict[str, float | None] = {}
+    if isinstance(settings, ClipLoss):
+        bounds["dual"] = settings.dual
+        if isinstance(settings.bounds, FixedBounds):
+            bounds |= {"low": settings.bounds.low, "high": settings.bounds.high}
+    return partial(EntropyClip, bounds, has_bounds=isinstance(settings, ClipLoss), probe_every=probe_every)
+
+
+@dataclass
+class EntropyClip:
+    """Measures the balance, the clipping and the entropy of an update.
+
+    It compares the pushes of the update's first term with PPO's bounds and with the Entropy-Clip Rule (BAPO,
+    arXiv:2510.18927). A push is minus the term's derivative by a token's logprob. Now and then it also measures how the
+    update changed the entropy of its rows, which takes one more pass without gradient.
+
+    Args:
+        bounds: the fixed ones of a clipped loss: `low`, `high`, `dual`. Those chosen before an update replace them.
+        has_bounds: whether the chosen bounds are those of a clipped surrogate.
+        probe_every: updates between two measurements of the entropy. 0: none.
     """
 
     bounds: Mapping[str, float | None] = field(default_factory=dict)
@@ -272,26 +307,32 @@ class EntropyClip:
     def saw(self, tokens: Tokens, batch: MicroBatch, loss: Tensor, logprobs_N: Tensor, weights_B: Tensor) -> None:
         push_N = pushes(loss, logprobs_N, batch, weights_B)
         mask_BT = batch.mask_BT[:, 1:]
-        taken_N = (weights_B != 0)[batch.index, None].expand(mask_BT.shape)[mask_BT]  # the others are of other terms
+        taken_N = (weights_B != 0)[batch.index, None].expand(mask_BT.shape)[mask_BT]  # the first term's tokens
         if not taken_N.any():
             return
-        everything = (tokens.policy_N, tokens.old_N, tokens.credit_N, tokens.entropy_N, push_N)
-        self.seen.append((batch, taken_N, Tokens(*(values[taken_N] for values in everything))))
+        values = (tokens.policy_N, tokens.old_N, tokens.credit_N, tokens.entropy_N, push_N)
+        self.seen.append((batch, taken_N, Tokens(*(values_N[taken_N] for values_N in values))))
 
     def before(self, chosen: Mapping[str, float]) -> Mapping[str, float]:
         if not self.seen:
             return {}
         pushes_N = torch.cat([tokens.push_N for _, _, tokens in self.seen if tokens.push_N is not None])
-        known = {**self.bounds, **chosen} if self.has_bounds else {}
+        bounds = {**self.bounds, **chosen} if self.has_bounds else {}
         policy_N, old_N, credit_N, entropy_N = joined([tokens for _, _, tokens in self.seen])
-        found = update_diagnostics(
-            policy_N, old_N, credit_N, entropy_N, pushes_N,
-            low=known.get("low"), high=known.get("high"), dual=known.get("dual"),
-        )  # fmt: skip
-        if self.probe_every and "entropy/predicted" in found:
-            # A prediction stands beside the measurement of the same update, or nowhere.
-            self.predicted = {"entropy/predicted": found.pop("entropy/predicted")}
-        return found
+        metrics = update_diagnostics(
+            policy_N,
+            old_N,
+            credit_N,
+            entropy_N,
+            pushes_N,
+            low=bounds.get("low"),
+            high=bounds.get("high"),
+            dual=bounds.get("dual"),
+        )
+        if self.probe_every and "entropy/predicted" in metrics:
+            # A prediction is logged beside the measurement of the same update, or not at all.
+            self.predicted = {"entropy/predicted": metrics.pop("entropy/predicted")}
+        return metrics
 
     def after(self, policy: Policy, num_updates: int) -> Mapping[str, float]:
         if not self.probe_every or not self.seen or num_updates % self.probe_every:
@@ -301,7 +342,7 @@ class EntropyClip:
         after = torch.cat([entropy_N[taken_N] for entropy_N, taken_N in passes if entropy_N is not None])
         before_N = joined([tokens for _, _, tokens in self.seen])[3]
         measured = float(after.double().mean() - before_N.double().mean())
-        shown = {**self.predicted, "entropy/measured": measured, "entropy/falls": float(measured < 0)}
+        metrics = {**self.predicted, "entropy/measured": measured, "entropy/falls": float(measured < 0)}
         if self.predicted:
-            shown["entropy/rule_agrees"] = float(self.predicted["entropy/predicted"] * measured > 0)
-        return shown
+            metrics["entropy/rule_agrees"] = float(self.predicted["entropy/predicted"] * measured > 0)
+        return metrics

@@ -1,11 +1,11 @@
-"""A phase: a stretch of a run in which somebody learns something from rows, or in which something is measured.
+"""A phase: a stretch of a run in which policies learn from rows, or in which the run only measures.
 
-Data and callables, which a method makes when the phase's turn has come.
+A phase is data and callables. A method makes it when its turn has come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,12 +24,12 @@ class Batch:
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     traces: Sequence[Mapping[str, Any]] = ()
     signs: Sequence[Signs] | None = None
-    """What its replies say about learning, those that are paid first. None: the rows are texts that were given."""
+    """Signs of learning in its replies; those of scored replies come first. None: the rows are texts to imitate."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Keep the best weights by a validation metric."""
+    """Snapshots the best weights by a validation metric."""
 
     policy: str
     into: str
@@ -37,53 +37,61 @@ class Selection:
     metric: str
     """Larger is better. The weights that the phase starts from take part."""
     takes_later_at_zero: bool = False
-    """For imitation: where nothing succeeds, success tells no weights apart, and the later ones have learnt more."""
+    """For imitation. Where nothing succeeds, success tells no weights apart, and later ones have learnt more."""
 
     def prefers(self, value: float, best: float) -> bool:
-        """Whether weights of a value take the place of those of the best one so far."""
+        """Whether weights with this value replace the best ones so far."""
         return value > best or (self.takes_later_at_zero and value == best == 0)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a phase may spend before its steps are over."""
+    """A limit that may end a phase before its last step."""
 
     metric: str
-    """Of a step; its values are added up over the phase."""
+    """A metric of a step. Its values are summed over the phase."""
     most: float
     """The step whose sum reaches this is the phase's last one."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of a run: who learns what from which rows."""
+    """A stretch of a run: which policies learn from which rows, by which updates."""
 
     name: str
     num_steps: int
-    """0: it is passed over."""
+    """0: the run skips the phase."""
     collect: Callable[[int], Batch]
     """The rows of step 1, 2, ...: a pure function of the step, of the policies' weights and of the store."""
     updates: Callable[[int], Mapping[str, Update]] = lambda step: {}
-    """By policy, for each step: the same policies in all of them. A phase without any only measures."""
+    """The updates of a step, by policy. All steps train the same policies. A phase without any only measures."""
     begin: Callable[[], None] = lambda: None
-    """Runs once before step 1, not when the phase is resumed: copies weights, makes references."""
+    """Runs once before step 1, and not on resume: copies weights, makes references."""
     end: Callable[[], Mapping[str, Any]] = dict
-    """Runs once after the last step. What it returns (plain JSON) is kept as `Loop.found[name]`: later phases may
-    depend on it."""
+    """Runs once after the last step. Its result (JSON types) is `Loop.found[name]`. Later phases may depend on it."""
     validate: Callable[[int], Batch] | None = None
+    """Measures the policies after a step."""
     validate_every: int = 0
-    """Steps. Step 0 and the last step, also one that spends the budget, are always validated."""
+    """Steps between validations. Step 0 and the last step always validate. 0: none."""
     select: Selection | None = None
     main: str | None = None
-    """Of several policies that learn, the one whose metrics go by their bare names; the others' are prefixed."""
+    """Of several policies that learn, the one whose metrics have no prefix."""
     headline: tuple[str, ...] = ()
     """The metrics that the progress line shows."""
     budget: Budget | None = None
     """None: the phase makes all its steps."""
 
+    def prefix(self, policy: str, learning: Collection[str]) -> str:
+        """The prefix of a policy's metrics. Empty for the main policy, and where a policy learns alone.
+
+        Args:
+            learning: all policies that learn in the phase.
+        """
+        return "" if len(learning) == 1 or policy == self.main else f"{policy}."
+
 
 class Progress(Protocol):
-    """Who watches a run."""
+    """What shows a run's progress to the user."""
 
     def begin(self, phase: str, done: int, total: int) -> None: ...
     def step(self, step: int, shown: Mapping[str, float | None]) -> None: ...
@@ -92,7 +100,7 @@ class Progress(Protocol):
 
 
 class Stopped(WhetError):
-    """The user asked the run to stop; it was saved."""
+    """The user asked the run to stop. It is saved."""
 
     exit_code = 130
 

@@ -1,6 +1,6 @@
-"""What trains one policy, wherever its weights are: the one type that the loop and checkpoints name.
+"""The trainer of one policy, wherever its weights are: the one type that the loop and checkpoints name.
 
-`trainer.local` keeps the weights in this process. A trainer of another kind may spread them over devices; the policy is
+`trainer.local` has the weights in this process. A trainer of another kind may spread them over devices. The policy is
 then a handle (name, tokenizer, version), and `state` gathers the weights.
 """
 
@@ -46,43 +46,44 @@ class Trainer(Protocol):
         ...
 
     def begin(self, rule: Update) -> None:
-        """A phase begins that trains this policy: a new optimiser, which counts its steps from 0."""
+        """Begin a phase that trains this policy, with a new optimiser that counts its steps from 0."""
         ...
 
     def learning_rate(self, update: int) -> float:
-        """Of the phase's optimiser step of that number, counted from 0."""
+        """The learning rate of the phase's optimiser step with that number, counted from 0."""
         ...
 
     def update(self, rows: Sequence[Row], *, seed: int, rule: Update | None = None) -> dict[str, float]:
         """Learn from one step's rows.
 
         Args:
-            rule: the terms of this step and later ones. None: those of the step before.
+            seed: of the order of the rows.
+            rule: the update of this step and later ones. None: that of the step before.
         Returns: metrics without prefix. Empty: no row was left to learn from, and no weight changed.
         Raises: RunError where a gradient or a ratio is NaN or infinite.
         """
         ...
 
     def finish(self) -> None:
-        """The phase is over: the weights rest. The optimiser's memory stays, to be saved."""
+        """End the phase: the weights no longer train. The optimiser's state stays, to be saved."""
         ...
 
     def drop_optimizer(self) -> None:
-        """Free the optimiser's memory: nothing will be saved of it or updated with it."""
+        """Free the optimiser's state. Nothing can save it or update with it from here on."""
         ...
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """The memory of the phase's optimiser, and how many steps it has made, as flat tensors on the CPU."""
+        """The state of the phase's optimiser and its number of steps, as flat tensors on the CPU."""
         ...
 
     def load_optimizer_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continue with an optimiser that was saved. `begin` comes first."""
+        """Continue with a saved optimiser state. `begin` comes first."""
         ...
 
     # --- weights ------------------------------------------------------------------------------------------------------
 
     def score(self, rows: Sequence[Row], *, token_budget: int) -> list[Tensor]:
-        """[N] float32 on the CPU for each row: the logprobs of its N trained tokens, without gradient.
+        """[N] float32 on the CPU for each row: the logprobs of its N trained tokens in nats, without gradient.
 
         Args:
             token_budget: tokens of one pass.
@@ -90,25 +91,25 @@ class Trainer(Protocol):
         ...
 
     def state(self) -> Mapping[str, Tensor]:
-        """A copy of the weights, as `whet.engines.protocol.Weights` has it."""
+        """A copy of the weights, as `whet.engines.protocol.Weights` describes it."""
         ...
 
     def fork(self, name: str) -> Trainer:
-        """A frozen copy under another name, with weights of its own and the same version."""
+        """A frozen copy under another name, with copied weights and the same version."""
         ...
 
     def copy(self, source: Trainer, *, version: int | None = None) -> None:
-        """Take over another trainer's weights.
+        """Copy another trainer's weights into this policy.
 
         Args:
-            version: the number that they get here. None: the source's.
-        Raises: ConfigError where the shapes differ; RuntimeError while a phase trains this policy, since the optimiser
-            would go on from the weights before.
+            version: their version here. None: the source's.
+        Raises: ConfigError where the shapes differ. RuntimeError while a phase trains this policy, since the optimiser
+            would go on from the former weights.
         """
         ...
 
     def save(self, folder: Path) -> None:
-        """Write what `from_pretrained` loads as it is; of an adapter, PEFT's own layout. The tokenizer is with it."""
+        """Write the weights and the tokenizer as `from_pretrained` loads them; an adapter in PEFT's layout."""
         ...
 
     def load(self, folder: Path, *, version: int) -> None:
@@ -116,7 +117,7 @@ class Trainer(Protocol):
         ...
 
     def push(self, engine: Engine) -> None:
-        """Send the weights to an engine: `engine.update_weights`. Free of cost where the engine shares memory.
+        """Send the weights to an engine (`engine.update_weights`). It costs nothing where the engine shares memory.
 
         Raises: RuntimeError where the engine has open requests.
         """

@@ -1,4 +1,4 @@
-"""How far BAPO's search can move the share of good tokens, in lines: before any rollout, and on batches."""
+"""How far BAPO's search can move the share of good tokens, as lines of text: before any rollout, and on batches."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from whet.types import Row
 
 
 def in_advance(bounds: BalancedBounds, step: int | None) -> str:
-    """What the settings alone say of the search, a line of at most 80 characters.
+    """The search's target and limits by its settings alone, a line of at most 80 characters.
 
     Args:
-        step: the first that trains the policy. None: not known in advance.
+        step: the first step that trains the policy. None: not known in advance.
     """
     rule = bounds_rule(bounds)
     least = least_start_share(rule)
@@ -29,18 +29,19 @@ def in_advance(bounds: BalancedBounds, step: int | None) -> str:
 
 
 def is_fresh(rows: Sequence[Row], policy: Policy) -> bool:
-    """Whether the policy as it is sampled every token, so that all ratios are 1."""
+    """Whether the policy's present weights sampled every token, so that all ratios are 1."""
     return all(version == policy.version for row in rows for version, _ in row.versions)
 
 
 def measured(
     bounds: BalancedBounds, rows: Sequence[Row], policy: Policy, *, at_start: bool, token_budget: int
 ) -> list[str]:
-    """What the search can reach on these rows under the policy as it is, and why it falls short. [] without credit.
+    """The range of shares that the search can reach on these rows, and why it falls short. [] without credit.
 
     Args:
-        at_start: ratios are to the weights that this step starts from, so all are 1.
-        token_budget: of a pass; rows of older weights are scored once.
+        policy: as it is now. Rows that older weights sampled are scored with it once.
+        at_start: whether this step's first weights are the ratio's denominator. All ratios are 1 then.
+        token_budget: tokens of one pass.
     """
     rows = [row for row in rows if row.credit.any() and row.logprobs is not None]
     if not rows:
@@ -51,11 +52,11 @@ def measured(
     credit_N = torch.cat([torch.tensor(row.credit) for row in rows])
     rule, everywhere = bounds_rule(bounds), torch.ones_like(old_N, dtype=torch.bool)
     weight_N = old_N.exp() if bounds.token_weight == "old" else None
-    found = reach(contributions(policy_N, old_N, credit_N, everywhere, rule, token_weight=weight_N), rule)
-    stays = found.start >= found.target
-    verdict = "it stays" if stays else "out of reach" if found.is_short else "within reach"
-    lines = [f"search reaches {found.start:.1%} to {found.most:.1%}, target {found.target:.1%}: {verdict}"]
-    if found.is_short and not stays:
+    within = reach(contributions(policy_N, old_N, credit_N, everywhere, rule, token_weight=weight_N), rule)
+    stays = within.start >= within.target
+    verdict = "it stays" if stays else "out of reach" if within.is_short else "within reach"
+    lines = [f"search reaches {within.start:.1%} to {within.most:.1%}, target {within.target:.1%}: {verdict}"]
+    if within.is_short and not stays:
         good = float((credit_N > 0).sum() / (credit_N != 0).sum())
         ratio_N, low, high = (policy_N - old_N).exp(), rule.low.values[-1], rule.high.start
         past = ((credit_N > 0) & (ratio_N > high)) | ((credit_N < 0) & (ratio_N < low))
@@ -65,6 +66,6 @@ def measured(
 
 
 def _length(rows: Sequence[Row], sign: int) -> str:
-    """The mean number of trained tokens of rows whose credit adds up to that sign."""
+    """The mean number of trained tokens, over rows whose credit adds up to a number of that sign."""
     lengths = [row.num_trained for row in rows if sign * float(row.credit.sum()) > 0]
     return f"{fmean(lengths):.0f}" if lengths else "none"

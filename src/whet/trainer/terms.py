@@ -97,8 +97,8 @@ class Term:
     name: str = ""
     """Prefix of the names of its metrics, `name.loss/...`. Empty: no prefix."""
     choose: Choose | None = None
-    """Chooses settings of the loss that depend on all tokens of an update, once before each. Where the rows take several
-    passes, they are scored once more for it, which costs about a third of the update."""
+    """Chooses settings of the loss that depend on all tokens of an update, once before each. Where the rows take
+    several passes, they are scored once more for it, which costs about a third of the update."""
     needs_old: bool = True
     """False: the loss takes no ratio to older weights (likelihood)."""
     needs_reference: bool = False

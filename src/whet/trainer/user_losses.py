@@ -1,4 +1,4 @@
-"""`@whet.loss`: a policy loss of a user's own, whose keyword arguments are settings like those of any other loss."""
+"""`@whet.loss`: a user's policy loss, whose keyword arguments become settings like those of any other loss."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from whet.errors import RunError
 from whet.plugins import line_of, said
 
 PolicyLossFunction = Callable[..., tuple[Tensor, dict[str, Tensor]]]
-"""(policy logprobs, old logprobs, advantages, loss mask, token weight), all [B, T] but the last, which may be [B, 1];
-and by keyword its settings. Returns a weighted sum, and sums as metrics: see `objectives.clipped_policy_loss`."""
+"""From (policy logprobs, old logprobs, advantages, loss mask, token weight), and settings by keyword, to a weighted sum
+and to sums as metrics. The tensors are [B, T]; the token weight may be [B, 1]. See `objectives.clipped_policy_loss`."""
 F = TypeVar("F", bound=PolicyLossFunction)
 
 ARGUMENTS = ("policy_logprobs", "old_logprobs", "advantages", "loss_mask", "token_weight")
@@ -25,18 +25,18 @@ MEND = "mend it, then `whet resume --accept-changes` goes on from the last check
 
 
 class LossError(RunError):
-    """A user's loss broke, or gave something else than a loss. The last checkpoint is whole."""
+    """A user's loss raised an error, or returned no loss. The last checkpoint is whole."""
 
 
 class UserLoss(PolicyLoss):
-    """Base of the settings of a user's losses: a field for each keyword argument of the function."""
+    """Base class of the settings of users' losses. A subclass has a field for each keyword argument of its function."""
 
     function: ClassVar[PolicyLossFunction]
 
     def checked(self, *tensors: Tensor, **arguments: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        """The function, held to what `PolicyLossFunction` promises.
+        """Call the function and check its result against `PolicyLossFunction`.
 
-        Raises: LossError where it breaks, or gives no finite loss and metrics for finite logprobs and credit.
+        Raises: LossError where it raises an error, or gives no finite loss and metrics for finite logprobs and credit.
         """
         origin = LOSSES.entry(self.kind).origin
         whose = f"the policy loss {self.kind!r} of {origin}"
@@ -61,14 +61,14 @@ def loss(name: str, *, says: str = "") -> Callable[[F], F]:
             loss = -ratio.clamp(max=cap) * advantages
             return summed(loss, loss_mask, token_weight), {"num_capped": (loss_mask & (ratio > cap)).sum()}
 
-    Every keyword argument is a setting, `loss.cap`: its annotation says what may be given, its default what stands
-    where nothing is. `Annotated[float, Field(gt=0, description="...")]` adds bounds, and what `whet config` says of it.
+    Every keyword argument is a setting, `loss.cap`, with the annotation as its type and a default.
+    `Annotated[float, Field(gt=0, description="...")]` adds bounds, and the text that `whet config` shows.
 
-    The function is tried once, on a few made-up tokens, when it is registered.
+    Registration tries the function once, on a few made-up tokens.
 
     Args:
-        says: what it is, in a line. Empty: the docstring's first one.
-    Raises: ValueError where it takes other arguments, has a setting that cannot be one, or gives no loss.
+        says: a line that says what the loss is. Empty: the docstring's first line.
+    Raises: ValueError where it takes other arguments, has a setting of an unusable type, or gives no loss.
     """
 
     def register(function: F) -> F:
@@ -83,15 +83,15 @@ def loss(name: str, *, says: str = "") -> Callable[[F], F]:
 def _settings_of(name: str, function: PolicyLossFunction) -> type[UserLoss]:
     """A config class with a field for each keyword argument.
 
-    Raises: ValueError.
+    Raises: ValueError where the arguments are not those of a policy loss, or cannot be settings.
     """
     whose = f"the policy loss {name!r}"
     try:
         parameters = inspect.signature(function, eval_str=True).parameters.values()
     except (TypeError, ValueError, NameError) as error:
         raise ValueError(f"{whose}: its arguments cannot be read ({error}); decorate a function") from error
-    tensors = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    options = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
+    tensors = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    options = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     if len(tensors) != len(ARGUMENTS) or len(tensors) + len(options) != len(parameters):
         raise ValueError(f"{whose} has to take ({', '.join(ARGUMENTS)}), and after a * its settings by keyword")
     fields: dict[str, Any] = {"kind": (Literal[name], name)}
@@ -103,9 +103,12 @@ def _settings_of(name: str, function: PolicyLossFunction) -> type[UserLoss]:
         fields[option.name] = (option.annotation, option.default)
     try:
         settings = create_model(
-            f"{name}_loss", __base__=UserLoss, __module__=function.__module__, __doc__=inspect.getdoc(function) or name,
+            f"{name}_loss",
+            __base__=UserLoss,
+            __module__=function.__module__,
+            __doc__=inspect.getdoc(function) or name,
             **fields,
-        )  # fmt: skip
+        )
         settings.function = staticmethod(function)
         settings.model_validate({option.name: option.default for option in options})
     except ValidationError as error:
@@ -119,7 +122,7 @@ def _settings_of(name: str, function: PolicyLossFunction) -> type[UserLoss]:
 
 
 def _try_out(name: str, settings: type[UserLoss]) -> None:
-    """Two rows of three tokens, of which one does not train.
+    """Call a loss with its default settings, on two rows of three tokens, of which one does not train.
 
     Raises: ValueError where the function gives no loss for them.
     """
@@ -128,8 +131,8 @@ def _try_out(name: str, settings: type[UserLoss]) -> None:
     credit_BT = torch.tensor([[1.0, 1.0, 1.0], [-0.5, -0.5, -0.5]])
     mask_BT = torch.tensor([[True, True, True], [True, True, False]])
     tensors = (policy_BT, old_BT, credit_BT, mask_BT, torch.full((2, 1), 0.2))
-    chosen = settings.model_validate({"kind": name})
-    arguments = {field: value for field, value in chosen.__dict__.items() if field != "kind"}
+    defaults = settings.model_validate({"kind": name})
+    arguments = {field: value for field, value in defaults.__dict__.items() if field != "kind"}
     with torch.enable_grad():
         problem = _problem(settings.function(*tensors, **arguments), tensors)
     if problem:
@@ -137,7 +140,11 @@ def _try_out(name: str, settings: type[UserLoss]) -> None:
 
 
 def _problem(result: object, tensors: tuple[Tensor, ...]) -> str | None:
-    """What is wrong with what a loss gave, as a clause. None: nothing."""
+    """What is wrong with the result of a user's loss, as a clause. None: nothing.
+
+    Args:
+        tensors: the arguments of the call.
+    """
     policy_BT, old_BT, credit_BT, mask_BT, _ = tensors
     if not isinstance(result, tuple) or len(result) != 2:
         return f"gave {_kind_of(result)}, where a pair was due: the loss, and a mapping of metrics, which may be {{}}"
@@ -153,12 +160,12 @@ def _problem(result: object, tensors: tuple[Tensor, ...]) -> str | None:
         return f"gave {_kind_of(metrics)} as its metrics, where a mapping from names to numbers was due"
     numbers = {"loss": loss, **{str(key): value for key, value in metrics.items()}}
     for key, value in numbers.items():
-        single = isinstance(value, int | float) or (isinstance(value, Tensor) and value.numel() == 1)
-        if not single:
+        is_number = isinstance(value, int | float) or (isinstance(value, Tensor) and value.numel() == 1)
+        if not is_number:
             return f"gave {_kind_of(value)} as its metric {key!r}, where a number was due: a sum over trained tokens"
-    given = torch.stack([torch.where(mask_BT, each.detach(), 0.0) for each in (policy_BT, old_BT, credit_BT)])
+    inputs = torch.stack([torch.where(mask_BT, x_BT.detach(), 0.0) for x_BT in (policy_BT, old_BT, credit_BT)])
     for key, value in numbers.items():
-        if not torch.as_tensor(value).isfinite().all() and given.isfinite().all():
+        if not torch.as_tensor(value).isfinite().all() and inputs.isfinite().all():
             what = f"gave a {'loss' if key == 'loss' else f'metric {key!r}'} of {torch.as_tensor(value).item():g}"
             return (
                 f"{what} for finite logprobs and advantages; where a token does not train, anything may stand, so use "

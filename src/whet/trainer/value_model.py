@@ -1,4 +1,4 @@
-"""A value model beside a policy that is trained (PPO): how it comes to its seat, learns, and lets the policy wait."""
+"""A value model beside a policy that trains (PPO): how it is made, how it learns, and when the policy may learn too."""
 
 from __future__ import annotations
 
@@ -15,45 +15,50 @@ VALUE_MODEL = "value_model"
 
 
 def ensure_value_model(policies: dict[str, Policy], settings: ValueConfig, of: str) -> None:
-    """Put a value model among a run's policies, unless there is one.
+    """Add a value model to a run's policies, unless there is one.
 
     Args:
-        of: the policy that it is for; without a path of its own it begins with that one's weights.
+        of: the policy that it serves. Without `settings.path` it starts with that policy's weights.
     Raises: ConfigError where the family has no such model, or the path holds none.
     """
     if VALUE_MODEL in policies:
         return
     base = policies[of]
-    made = settings.path is None
-    policies[VALUE_MODEL] = (
-        value_model_of(base, VALUE_MODEL) if made else load_value_model(str(settings.path), base, VALUE_MODEL)
-    )
+    if settings.path is None:
+        policies[VALUE_MODEL] = value_model_of(base, VALUE_MODEL)
+    else:
+        policies[VALUE_MODEL] = load_value_model(str(settings.path), base, VALUE_MODEL)
 
 
 def update_of(settings: ValueConfig, num_rows: int, num_steps: int) -> Update:
-    """How the value model learns."""
+    """The value model's update.
+
+    Args:
+        num_rows: of a step.
+        num_steps: of the phase.
+    """
     return Update(
         (value_term(settings.clip),), settings.learning, num_steps * settings.learning.updates_a_step(num_rows)
     )
 
 
 def steps_after_warmup(settings: ValueConfig, num_rows: int, num_steps: int) -> int:
-    """Steps in which the policy learns too, one at least."""
+    """The number of steps in which the policy learns too, at least 1."""
     return max(1, num_steps - settings.warmup_updates // settings.learning.updates_a_step(num_rows))
 
 
-def due(settings: ValueConfig, policies: Mapping[str, Policy], rows: Sequence[Row]) -> list[Row]:
-    """What is trained on now: while the value model warms up, its own rows alone."""
+def rows_to_train(settings: ValueConfig, policies: Mapping[str, Policy], rows: Sequence[Row]) -> list[Row]:
+    """The rows that train now: while the value model warms up, its rows alone."""
     is_warming = policies[VALUE_MODEL].version < settings.warmup_updates
     return [row for row in rows if row.policy == VALUE_MODEL or not is_warming]
 
 
 def warmup_problem(settings: ValueConfig, num_rows: int, num_steps: int) -> str | None:
-    """Why the policy would never learn; None: it does."""
-    made = num_steps * settings.learning.updates_a_step(num_rows)
-    if settings.warmup_updates < made:
+    """A sentence that says why the policy would never learn. None: it does."""
+    num_updates = num_steps * settings.learning.updates_a_step(num_rows)
+    if settings.warmup_updates < num_updates:
         return None
     return (
-        f"value.warmup_updates = {settings.warmup_updates} has to be less than the {made} updates that num_steps = "
-        f"{num_steps} make of the value model, or the policy never learns"
+        f"value.warmup_updates = {settings.warmup_updates} has to be less than the {num_updates} updates that "
+        f"num_steps = {num_steps} make of the value model, or the policy never learns"
     )

@@ -46,7 +46,7 @@ class AgentAlgorithm(Algorithm[C]):
     def __init__(self, config: C, run: RunContext) -> None:
         super().__init__(config, run)
         self.rollouts = AgentRollouts(config, run)
-        run.loop.going_on = OF_PLAY
+        run.loop.continuing_gates = OF_PLAY
 
 
 def agent_spec(config: type[AgentRunConfig], **overrides: Any) -> MethodSpec:

@@ -50,7 +50,7 @@ class AgentCriticAlgorithm(Algorithm[C]):
 
     def __init__(self, config: C, run: RunContext) -> None:
         super().__init__(config, run)
-        run.loop.going_on = OF_PLAY
+        run.loop.continuing_gates = OF_PLAY
         self.rollouts = AgentRollouts(config, run)
         self.critiques = CritiqueRollouts(config, run, self.rollouts)
 

@@ -136,7 +136,7 @@ class CriticGradient(CriticAlgorithm[CriticGradientConfig]):
         if config.advantage != "gae":
             return assign_credit(groups, self.advantage, reference)
         assigned = assign_credit_with_values(groups, config.value, policies[VALUE_MODEL], reference)
-        return replace(assigned, rows=value_model.due(config.value, policies, assigned.rows))
+        return replace(assigned, rows=value_model.rows_to_train(config.value, policies, assigned.rows))
 
 
 def readable(episode: Episode, index: int) -> float:
