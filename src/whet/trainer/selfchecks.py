@@ -1,9 +1,8 @@
-"""Self-checks of a run that goes on: where a step stands by its first replies, and what an update did.
+"""Self-checks of a run: its level at the start, what an update did, and whether engine and trainer agree.
 
-Each is a pure function of a step's counts to findings. `watch` asks whether anything is learnt over many steps; these
-ask whether the run is the one that was meant. Bounds stand in `config.parts.WatchConfig`.
-
-Whether an engine and a trainer of one policy hold the same weights: by number, and by the logprobs of a probe.
+The first checks are pure functions from a step's counts to findings. They ask whether the run is the one that was
+meant; `watch` asks whether anything is learnt over many steps. Their bounds are in `config.parts.WatchConfig`. The last
+check compares an engine's weights with the trainer's, by their version and by the logprobs of a probe.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from whet.trainer.watch import NEARLY_ALL, Finding, Level, Signs, Watch, lost_ca
 from whet.types import Row, tail_row
 
 FEW_RIGHT = 0.02
-"""Of the first replies: below it hardly a group has one that is right."""
+"""Share of the first replies. Below it, hardly any group has a right one."""
 FEW_SIGNALS = 0.2
-"""Of the first groups: where fewer teach anything, most of what is sampled is wasted."""
+"""Share of the first groups. Where fewer have a signal, most samples are wasted."""
 BY_CHANCE = 0.05
-"""How likely a first step may be told that it is poor where it is not."""
+"""The chance that a first step is called poor although it is not."""
 STALE_TIMES = 5.0
-"""How much more KL is allowed where older weights sampled the rows, as replay and partial rollouts mean it."""
+"""The factor by which KL may be larger where older weights sampled the rows, as in replay and partial rollouts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,24 +40,25 @@ class Learnt:
 
     policy: str
     rate: float
-    """Of the last update."""
+    """The learning rate of the last update."""
     grad_norm: float | None
+    """The mean over the updates, before clipping."""
     moved: float | None
-    """Share of the weights looked at that are others now. None: no update was made."""
+    """Share of the watched weights that changed, in [0, 1]. None: no update was made."""
     has_credit: bool
-    """Whether any row had some."""
+    """Whether any row had credit."""
     sampler_kl: float | None
-    """Nats a token, from sampler to trainer, before the first update. None: not measured."""
+    """KL(sampler || trainer) in nats a token, before the first update. None: not measured."""
     is_stale: bool
     """Whether older weights sampled any of its rows."""
 
 
 def learnt_of(policy: str, metrics: Mapping[str, float], rows: Sequence[Row], version: int) -> Learnt | None:
-    """From an update's metrics, without prefix. None: no row was left to learn from.
+    """What a policy learnt, by its update's metrics without prefix. None: no row was left to learn from.
 
     Args:
-        rows: that it was given.
-        version: of the weights before it.
+        rows: of the update.
+        version: of the weights before the update.
     """
     if not metrics:
         return None
@@ -74,18 +74,19 @@ def learnt_of(policy: str, metrics: Mapping[str, float], rows: Sequence[Row], ve
 
 
 def at_start(signs: Sequence[Signs], no_signal: float | None) -> list[Finding]:
-    """What a phase starts from, by the replies of its first step and before it has learnt from them.
+    """A phase's success and signal at its start, by the replies of its first step, before it has learnt from them.
 
     Args:
-        no_signal: share of the groups that are paid alike. None: there are no groups. It is asked of replies that are
-            compared in their groups alone: others teach though they are paid alike.
+        signs: of the step, those of scored replies first.
+        no_signal: share of the groups whose rewards are equal. None: there are no groups. It matters only where replies
+            are compared within their groups: others teach even with equal rewards.
     """
     if not signs or not signs[0].replies:
         return []
     scored = signs[0]
     graded = scored.replies - scored.ungraded
     if not graded:
-        return []  # `watch` says what failed
+        return []  # `watch` reports what failed
     share = scored.right / graded
     if not scored.compared:
         no_signal = None
@@ -93,19 +94,26 @@ def at_start(signs: Sequence[Signs], no_signal: float | None) -> list[Finding]:
     text = f"starts at {share:.1%} success ({scored.right:,} of {graded:,} {scored.what})"
     if no_signal is not None:
         text += f"; {1 - no_signal:.0%} of the groups have a signal"
-    if not lost_cause(scored) and (advice := _advice(share, is_flat=is_flat)):  # `watch` says more of a dead batch
+    if not lost_cause(scored) and (advice := _advice(share, is_flat=is_flat)):  # `watch` says more about a dead batch
         return [Finding("poor_start", "warning", f"{text}: {advice}")]
     return [Finding("start", "info", text)]
 
 
 def _is_surely_fewer(count: int, total: int) -> bool:
-    """Whether so few of the groups that were drawn are hard to explain where `FEW_SIGNALS` of all have a signal: by
-    the binomial distribution, less than `BY_CHANCE`."""
+    """Whether surely fewer than `FEW_SIGNALS` of all groups have a signal.
+
+    By the binomial distribution, so few of the drawn groups would then have a chance below `BY_CHANCE`.
+
+    Args:
+        count: drawn groups with a signal.
+        total: drawn groups.
+    """
     at_most = sum(math.comb(total, i) * FEW_SIGNALS**i * (1 - FEW_SIGNALS) ** (total - i) for i in range(count + 1))
     return at_most < BY_CHANCE
 
 
 def _advice(share: float, *, is_flat: bool) -> str | None:
+    """What to try at a poor start. None: it is good enough."""
     if share >= NEARLY_ALL:
         return "next to all are right already, so there is little to learn; take harder problems" if is_flat else None
     if share < FEW_RIGHT and is_flat:
@@ -124,9 +132,13 @@ def _advice(share: float, *, is_flat: bool) -> str | None:
 def flat_groups(
     watch: Watch, signs: Sequence[Signs], no_signal: float | None, settings: WatchConfig
 ) -> tuple[Watch, list[Finding]]:
-    """One step further: told where nearly all groups teach nothing for steps in a row; again when they have doubled.
+    """One step further: a finding where nearly all groups teach nothing for steps in a row, and when these double.
 
-    A step in which some reply taught resets the count of `watch`, not this one: one group of a hundred is enough there.
+    A step in which any reply taught resets the count of `after_replies`, and one group of a hundred is enough there. It
+    does not reset this count.
+
+    Args:
+        no_signal: share of the groups whose rewards are equal. None: there are no groups.
     """
     if no_signal is None or not signs or not signs[0].compared:
         return watch, []
@@ -139,8 +151,9 @@ def flat_groups(
         flat_right=watch.flat_right + scored.right,
         flat_replies=watch.flat_replies + scored.replies - scored.ungraded,
     )
-    times, left = divmod(watch.flat_steps, settings.steps)
-    if left or times & (times - 1) or watch.steps == watch.flat_steps:  # `after_replies` says so where all are flat
+    times, rest = divmod(watch.flat_steps, settings.steps)
+    # Once, twice, four times the steps. Where all groups are flat, `after_replies` reports it.
+    if rest or times & (times - 1) or watch.steps == watch.flat_steps:
         return watch, []
     text = f"in {watch.flat_steps} steps in a row over {settings.flat_share:.0%} of the groups taught nothing"
     right = watch.flat_right / max(1, watch.flat_replies)
@@ -152,14 +165,15 @@ def flat_groups(
 
 
 def after_update(watch: Watch, learnt: Learnt, settings: WatchConfig) -> tuple[Watch, list[Finding]]:
-    """What an update says of itself; each kind once a phase and policy, but for what ends the run."""
+    """Findings of an update. Each kind comes once a phase and policy, except for one that ends the run."""
     findings = [*_sampler_kl(learnt, settings), *_still(learnt)]
-    said = {f"{finding.event}/{learnt.policy}" for finding in findings}
+    names = {f"{finding.event}/{learnt.policy}" for finding in findings}
     fresh = [f for f in findings if f.level == "error" or f"{f.event}/{learnt.policy}" not in watch.said]
-    return replace(watch, said=tuple(sorted({*watch.said, *said}))), fresh
+    return replace(watch, said=tuple(sorted({*watch.said, *names}))), fresh
 
 
 def _sampler_kl(learnt: Learnt, settings: WatchConfig) -> list[Finding]:
+    """A finding where sampler and trainer are further apart than the settings allow."""
     if learnt.sampler_kl is None:
         return []
     nats, times = abs(learnt.sampler_kl), STALE_TIMES if learnt.is_stale else 1.0
@@ -180,6 +194,7 @@ def _sampler_kl(learnt: Learnt, settings: WatchConfig) -> list[Finding]:
 
 
 def _still(learnt: Learnt) -> list[Finding]:
+    """A finding where an update with credit moved none of the watched weights."""
     if learnt.moved != 0 or not learnt.has_credit or not learnt.rate:
         return []
     text = f"an update moved none of the weights of policy {learnt.policy} that were looked at"
@@ -194,25 +209,27 @@ def _still(learnt: Learnt) -> list[Finding]:
 
 
 AGREEMENT = {torch.float32: ("largest", 1e-4), torch.bfloat16: ("mean", 1e-2)}
-"""Difference allowed between engine's and trainer's logprobs, by type of the weights. In bf16 the largest difference
-of a few hundred tokens is a matter of luck (0.03 to 0.2 on the tiny model, at any time of a run); their mean is not
-(0.0005 to 0.0015)."""
+"""The allowed difference between engine's and trainer's logprobs in nats, by type of the weights. In bf16 the largest
+difference of a few hundred tokens is a matter of luck: 0.03 to 0.2 on the tiny model, early or late in a run. Their
+mean is not: 0.0005 to 0.0015."""
 PROBE_ROWS, PROBE_LENGTH = 2, 16
-"""Rows of a probe, and tokens of each."""
+"""Rows of a probe, and tokens of each row."""
 PROBE_BUDGET = 4096
 """Tokens of one pass over a probe."""
 
 
 def probe_rows(policy: Policy) -> list[Row]:
-    """Rows of tokens drawn from the vocabulary, the same ones each time. All but the first token of each are scored."""
+    """Rows of random tokens, the same ones each time. All tokens but a row's first are scored."""
     rng = random.Random(seed_of(0, "probe", policy.name))
     texts = [[rng.randrange(len(policy.tokenizer)) for _ in range(PROBE_LENGTH)] for _ in range(PROBE_ROWS)]
     return [tail_row(policy.name, text[:1], text[1:], 0.0) for text in texts]
 
 
 def difference_of(policy: Policy, engine_scores: Sequence[Tensor], trainer_scores: Sequence[Tensor]) -> float:
-    """How far two sides are apart on the same rows, in nats a token: the largest or the mean, as `AGREEMENT` says.
+    """The difference of two sides' logprobs on the same rows, in nats: the largest or the mean, as `AGREEMENT` says.
 
+    Args:
+        engine_scores, trainer_scores: [N_row] for each row.
     Raises: RunError where they do not score the same number of tokens.
     """
     for number, (sampled, scored) in enumerate(zip(engine_scores, trainer_scores, strict=True), 1):
@@ -230,9 +247,9 @@ def difference_of(policy: Policy, engine_scores: Sequence[Tensor], trainer_score
 
 
 def check_weights(trainer: Trainer, engine: Engine) -> None:
-    """Hold an engine with weights of its own to the trainer's: the version, and the logprobs of a probe.
+    """Check that an engine has the trainer's weights: by their version, and by the logprobs of a probe.
 
-    Nothing is scored where both are one memory.
+    Where both share memory, only the version is compared.
 
     Raises: RunError where they differ: replies would come from other weights than those that train.
     """

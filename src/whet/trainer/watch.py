@@ -1,8 +1,8 @@
-"""Whether a run learns anything, asked while it runs: a few counts of each step's replies, and what they come to.
+"""The watch: warns during a run if nothing is learnt, by a few counts of each step's replies.
 
-A run in which every reply is cut off, unreadable or wrong goes through all its steps and ends without an error. The
-watch says so after the first batch, or after some steps in a row without credit, with the likely cause and what to try.
-It is a pure state machine; its state is in every checkpoint, so that a resumed run says what an unbroken one would.
+A run in which every reply is cut off, unreadable or wrong makes all its steps and ends without an error. So the watch
+warns after the first batch, or after some steps in a row without credit, with the likely cause and what to try. It is a
+pure state machine. Every checkpoint holds its state, so that a resumed run warns as an unbroken one would.
 """
 
 from __future__ import annotations
@@ -16,105 +16,109 @@ from whet.types import FAULT_HINTS
 
 Level = Literal["info", "warning", "error"]
 MUCH_LEFT = 0.5
-"""Nats a token. A warm start whose loss is below has little left to learn, and need not fall."""
+"""Nats a token. A warm start with a loss below it has little left to learn, so its loss need not fall."""
 NEARLY_ALL = 0.9
-"""Of replies: where so many are right, a lack of credit is the end of learning and not its failure."""
-NOTHING, SOON = 1e-4, 10
-"""Nats a token below which given texts have nothing left to say, and how soon that is too soon: so many times the steps
-that are watched. Texts that differ keep a loss above it: a scripted expert's, whose moves follow from what is seen,
-came down to 0.002 in 25 steps, and critiques by rule in 57. Empty ones came to 0.00001 in five."""
+"""Share of replies. Where so many are right, a lack of credit is the end of learning and not its failure."""
+NOTHING = 1e-4
+"""Nats a token. Below it, texts to imitate have nothing left to teach. Texts that differ stay above it. A scripted
+expert's moves follow from the observations: they fell to 0.002 in 25 steps, and critiques by rule in 57. Empty texts
+fell to 0.00001 in five."""
+SOON = 10
+"""Times the watched steps. A loss that reaches `NOTHING` sooner is suspect."""
 FALLS, RISES = 0.99, 1.5
-"""A loss has fallen where it is below the first share of what it was, and runs away past the second."""
+"""Shares of a former loss. A loss has fallen below the first, and runs away above the second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signs:
-    """What the replies of one step say about learning."""
+    """Counts of one step's replies that bear on learning."""
 
     what: str = "replies"
+    """The replies' name in messages."""
     holding: str = "answer"
-    """What is read in them."""
+    """What the parser reads in a reply."""
     replies: int
-    """Sampled, those whose grading failed among them."""
+    """Sampled replies, among them those whose grading failed."""
     right: int = 0
-    """Reached what is paid for, whatever their length cost."""
+    """Replies that reach the goal, whatever reward their length costs them."""
     unread: int = 0
-    """Nothing could be read in them."""
+    """Replies in which the parser found nothing."""
     cut: int = 0
-    """Ran into the token limit."""
+    """Replies that ran into the token limit."""
     ungraded: int = 0
-    """Failed, with us and not with the policy: an environment, an endpoint, a grading."""
+    """Replies without a grade by a failure of ours and not of the policy: an environment, an endpoint, a grading."""
     failed: Mapping[str, int] = field(default_factory=dict)
-    """Of these, how many by kind of `FAULTS`; empty where nobody has said."""
+    """Of the ungraded ones, the number by kind of `FAULTS`. Empty: not known."""
     taught: bool = True
-    """Whether pay gave any of them credit."""
+    """Whether any reply has credit by its reward."""
     compared: int = 0
-    """Groups whose replies are held against each other. 0: none are, so that groups paid alike may teach."""
+    """Groups whose replies are compared with each other. 0: none, so replies with equal rewards may teach."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something to be told."""
+    """An event to log, with its text."""
 
     event: str
     level: Level
-    """`info`: good to know. `warning`: the run is likely not what was meant. `error`: it ends after the step, saved."""
+    """`warning`: the run is likely not what was meant. `error`: it is saved and ends after the step."""
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Where a phase stands."""
+    """The state of a phase's watch."""
 
     begun: bool = False
-    """Replies have come."""
+    """Whether replies have come."""
     steps: int = 0
-    """In a row without credit."""
+    """Steps in a row without credit, up to now."""
     signs: Signs | None = None
-    """Of these steps together."""
+    """The sum over these steps."""
     losses: tuple[float, ...] = ()
-    """Of a phase without replies, as long as they are looked at."""
+    """The first losses of a phase without replies, nats a token."""
     copied: int = 0
-    """Steps that learnt from given texts."""
+    """Steps that imitated texts."""
     empty: int = 0
-    """Of them, those in a row up to now whose loss was next to nothing."""
+    """Of them, those in a row up to now with a loss below `NOTHING`."""
     flat_steps: int = 0
-    """In a row in which nearly all groups taught nothing; of these together the next two."""
+    """Steps in a row, up to now, in which nearly all groups taught nothing."""
     flat_right: int = 0
+    """Right replies of these steps."""
     flat_replies: int = 0
-    """Graded."""
+    """Graded replies of these steps."""
     said: tuple[str, ...] = ()
-    """What is said once a phase and policy, as `event/policy`."""
+    """Findings that come once a phase and policy, as `event/policy`."""
 
     @classmethod
     def restored(cls, state: dict[str, Any]) -> Watch:
-        """From what `dataclasses.asdict` made of one, through JSON."""
+        """The watch from `dataclasses.asdict` of one, after JSON."""
         signs = state["signs"] and Signs(**state["signs"])
         return cls(**(state | {"signs": signs, "losses": tuple(state["losses"]), "said": tuple(state.get("said", ()))}))
 
 
-def after_replies(watch: Watch, seen: Sequence[Signs], every: int) -> tuple[Watch, Finding | None]:
-    """One step further.
+def after_replies(watch: Watch, step_signs: Sequence[Signs], every: int) -> tuple[Watch, Finding | None]:
+    """One step further: a finding where no reply of the first batch can teach, or steps in a row gave no credit.
 
     Args:
-        seen: of the replies that are paid, and after them of others whose texts matter. Empty: none have ended yet.
-        every: steps in a row without credit that are told; told again when they have doubled.
+        step_signs: those of scored replies first, then those of others whose texts matter. Empty: no reply has ended.
+        every: steps in a row without credit that give a finding. It comes again each time they have doubled.
     """
-    if not seen or not seen[0].replies:
+    if not step_signs or not step_signs[0].replies:
         return watch, None
-    first = not watch.begun
-    scored = seen[0]
+    is_first = not watch.begun
+    scored = step_signs[0]
     if scored.taught:
         watch = replace(watch, begun=True, steps=0, signs=None)
     else:
         signs = scored if watch.signs is None else _added(watch.signs, scored)
         watch = replace(watch, begun=True, steps=watch.steps + 1, signs=signs)
-    if first:
-        for signs in seen:
+    if is_first:
+        for signs in step_signs:
             if cause := lost_cause(signs):
                 return watch, Finding("dead_batch", "warning", f"in the first batch {cause}")
-    times, left = divmod(watch.steps, every)
-    if left or not times or times & (times - 1):  # once, twice, four times as many
+    times, rest = divmod(watch.steps, every)
+    if rest or not times or times & (times - 1):  # once, twice, four times as many
         return watch, None
     assert watch.signs is not None
     steps = f"{watch.steps} steps in a row" if watch.steps > 1 else "a step"
@@ -127,10 +131,11 @@ def after_replies(watch: Watch, seen: Sequence[Signs], every: int) -> tuple[Watc
 
 
 def after_loss(watch: Watch, loss: float, every: int) -> tuple[Watch, Finding | None]:
-    """One step of a phase that learns from given texts further: told once, after twice `every` steps.
+    """One step further in a phase that imitates texts: a finding after twice `every` steps if the loss does not fall.
 
     Args:
-        loss: nats a token.
+        loss: of the step, nats a token.
+        every: steps whose mean loss is compared with that of the next as many.
     """
     if len(watch.losses) == 2 * every:
         return watch, None
@@ -148,15 +153,17 @@ def after_loss(watch: Watch, loss: float, every: int) -> tuple[Watch, Finding | 
 
 
 def after_nll(watch: Watch, nll: float, every: int) -> tuple[Watch, Finding | None]:
-    """One step that imitates given texts further: told once, where within `SOON * every` steps the likelihood loss of
-    `every` steps in a row was next to nothing, though it began with much left to learn. A model that knows its texts by
-    heart so soon was mostly given texts that say nothing, such as empty ones or one and the same.
+    """One step further in a phase that imitates texts: a finding where the loss falls to next to nothing too soon.
+
+    That is where it stays below `NOTHING` for `every` steps in a row within the first `SOON * every` steps. A phase that
+    starts with little left to learn is not watched. Texts that a model knows by heart so soon mostly say nothing: they
+    are empty, or all the same.
 
     Args:
-        nll: nats a token.
+        nll: of the step, nats a token.
     """
     if watch.copied >= SOON * every or (not watch.copied and nll < MUCH_LEFT):
-        return replace(watch, copied=SOON * every), None  # it was learnt before, or it took its time
+        return replace(watch, copied=SOON * every), None  # the texts were known at the start, or took long enough
     watch = replace(watch, copied=watch.copied + 1, empty=watch.empty + 1 if nll < NOTHING else 0)
     if watch.empty < every:
         return watch, None
@@ -168,7 +175,7 @@ def after_nll(watch: Watch, nll: float, every: int) -> tuple[Watch, Finding | No
 
 
 def lost_cause(signs: Signs) -> str | None:
-    """Why no reply at all can be learnt from, and what to try; None where some can."""
+    """Why no reply at all can teach, and what to try, as a clause. None: some can."""
     if signs.right or not signs.replies:
         return None
     every, graded = f"all {_count(signs)}", signs.replies - signs.ungraded
@@ -190,6 +197,7 @@ def lost_cause(signs: Signs) -> str | None:
 
 
 def _cause(signs: Signs) -> str:
+    """The likely cause of steps without credit, and what to try."""
     if lost := lost_cause(signs):
         return lost
     if not signs.right and 2 * signs.cut > signs.replies:
@@ -211,8 +219,9 @@ def _count(signs: Signs) -> str:
     return f"{signs.replies:,} {signs.what}"
 
 
-def _added(one: Signs, other: Signs) -> Signs:
+def _added(total: Signs, step: Signs) -> Signs:
+    """The sum of the signs of steps without credit."""
     counts = ("replies", "right", "unread", "cut", "ungraded")
-    failed = {kind: one.failed.get(kind, 0) + other.failed.get(kind, 0) for kind in (*one.failed, *other.failed)}
-    summed = {name: getattr(one, name) + getattr(other, name) for name in counts}
-    return replace(one, **summed, failed=failed, taught=False)
+    failed = {kind: total.failed.get(kind, 0) + step.failed.get(kind, 0) for kind in (*total.failed, *step.failed)}
+    sums = {name: getattr(total, name) + getattr(step, name) for name in counts}
+    return replace(total, **sums, failed=failed, taught=False)
