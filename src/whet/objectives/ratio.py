@@ -25,6 +25,9 @@ Outside = Literal["clamp", "drop"]
 Scope = Literal["token", "sequence", "geometric"]
 
 
+# --- ratios, and sums over trained tokens -----------------------------------------------------------------------------
+
+
 def log_ratios(policy_logprobs: Tensor, old_logprobs: Tensor, loss_mask: Tensor) -> Tensor:
     """`unbounded_log_ratios`, clamped to `MAX_LOG_RATIO`: ratios of tokens, safe to exponentiate."""
     return unbounded_log_ratios(policy_logprobs, old_logprobs, loss_mask).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)

@@ -22,6 +22,9 @@ from whet.types import Episode, Grade, Row, Segment, Task
 T = TypeVar("T", Row, Episode, Task)
 
 
+# --- queues -----------------------------------------------------------------------------------------------------------
+
+
 @dataclass
 class Queue(Generic[T]):
     """Batches of records by key, oldest first."""

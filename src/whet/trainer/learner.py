@@ -247,7 +247,7 @@ class Learner:
         Args:
             logprobs_N, entropy_N: [N], with their gradient. `tokens` holds them without.
             weights: [B] for each term, of the minibatch's rows that take part in passes.
-            chosen: settings of each term's loss.
+            chosen: for each term, the settings that `_choose` gave.
         """
         everything = make_pass(self.rule, batch, rows, logprobs_N, entropy_N, tokens)
         correction_BT = correction(self.rule, batch, rows, tokens, everything)
@@ -323,8 +323,6 @@ class Learner:
                 name: value if name == "step" else value.to(master.device) for name, value in values.items()
             }
 
-
-# --- how far weights moved --------------------------------------------------------------------------------------------
 
 NUM_WATCHED = 256
 """Weights of each tensor that are compared, evenly spread: enough to see any update, and next to no work."""

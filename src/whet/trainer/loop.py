@@ -50,7 +50,7 @@ class Done:
     found: Mapping[str, Any]
     """Results of all phases up to this one, by name: `Loop.found` as it was then."""
     spent: float = 0.0
-    """The sum of its budget's metric. See `Loop.spent`."""
+    """The sum of the budget's metric. See `Loop.spent`."""
 
 
 @dataclass
@@ -113,6 +113,8 @@ class Loop:
     _stop_reason: str = ""
     """Why the run has to end after this step, such as that it learns nothing. Empty: it goes on."""
 
+    # --- policies and their weights -----------------------------------------------------------------------------------
+
     def trainer(self, name: str) -> Trainer:
         """The trainer of a policy, a frozen one too. A run changes weights through it alone, and then calls `push`."""
         trainer = self._trainers.get(name)
@@ -121,9 +123,9 @@ class Loop:
         return trainer
 
     def push(self, name: str) -> None:
-        """Send a policy's changed weights to its engine, and check that the engine has them.
+        """Send a policy's changed weights to its engine, and check that the engine holds them.
 
-        Raises: RunError where it has not.
+        Raises: RunError where it does not.
         """
         if (engine := self.engine_of(name)) is not None:
             self.trainer(name).push(engine)
@@ -153,6 +155,8 @@ class Loop:
         trainer = self.trainer(name)
         trainer.copy(self.trainer(source), version=trainer.version + 1)
         self.push(name)
+
+    # --- resuming -----------------------------------------------------------------------------------------------------
 
     @property
     def has_done_nothing(self) -> bool:
@@ -194,6 +198,8 @@ class Loop:
             if name not in but:
                 self.trainer(name).load(saved / "policies" / name, version=state["versions"][name])
                 self.push(name)
+
+    # --- phases and steps ---------------------------------------------------------------------------------------------
 
     def run(self, phases: Iterable[Phase]) -> None:
         """Run the phases from the present step to the end. Each is made when its turn has come.
@@ -364,6 +370,8 @@ class Loop:
         growth = {name: value - before.get(name, 0.0) for name, value in self.counts().items()}
         return growth if growth.get("episodes/started") else {"tokens": growth.get("tokens", 0.0)}
 
+    # --- gates, and whether anything is learnt ------------------------------------------------------------------------
+
     def _advance(self, phase: Phase, step: int, metrics: Mapping[str, float | None]) -> None:
         """Move the gates of schedules that wait for a metric, and log those that have opened."""
         before, self.gates = self.gates, advanced(self.schedule, self.gates, metrics)
@@ -425,6 +433,8 @@ class Loop:
             else:
                 self.progress.tell(finding.level, text)
 
+    # --- validation ---------------------------------------------------------------------------------------------------
+
     def _validate(self, phase: Phase, step: int) -> dict[str, float | None]:
         """Validate where the step is due, and select the best weights.
 
@@ -462,6 +472,8 @@ class Loop:
             if value > -math.inf:
                 text = f"{phase.name} step {step}: {select.metric} = {value:.4f} is the best so far"
                 self.folder.event("info", "best", text, phase=phase.name, step=step, policy=select.into)
+
+    # --- saving and stopping ------------------------------------------------------------------------------------------
 
     def _save(self, trainers: Mapping[str, Trainer]) -> None:
         """Write a checkpoint.

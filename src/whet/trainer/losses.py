@@ -71,6 +71,8 @@ from whet.trainer.terms import (
 )
 from whet.trainer.user_losses import PolicyLossFunction, UserLoss
 
+# --- terms ------------------------------------------------------------------------------------------------------------
+
 
 def policy_terms(
     settings: PolicyLoss, kl: KLConfig, aggregation: Aggregation, *, length: int | None = None, entropy: float = 0.0

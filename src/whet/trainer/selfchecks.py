@@ -34,6 +34,9 @@ STALE_TIMES = 5.0
 """The factor by which KL may be larger where older weights sampled the rows, as in replay and partial rollouts."""
 
 
+# --- a step's replies, and its updates --------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learnt:
     """What one policy learnt in a step."""
@@ -102,7 +105,7 @@ def at_start(signs: Sequence[Signs], no_signal: float | None) -> list[Finding]:
 def _is_surely_fewer(count: int, total: int) -> bool:
     """Whether surely fewer than `FEW_SIGNALS` of all groups have a signal.
 
-    By the binomial distribution, so few of the drawn groups would then have a chance below `BY_CHANCE`.
+    If that share of all groups had one, so few of the drawn ones would have a chance below `BY_CHANCE` (binomial).
 
     Args:
         count: drawn groups with a signal.

@@ -33,6 +33,9 @@ Correct = Callable[[Tensor, Tensor, Tensor], Tensor]
 """From (proximal logprobs, sampler's logprobs, loss mask) to factors of the token weights, all [B, T]."""
 
 
+# --- updates, their terms, and what these see -------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Pass:
     """What a term sees of the rows that it takes: tensors of B rows and T tokens.

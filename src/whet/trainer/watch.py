@@ -155,9 +155,9 @@ def after_loss(watch: Watch, loss: float, every: int) -> tuple[Watch, Finding | 
 def after_nll(watch: Watch, nll: float, every: int) -> tuple[Watch, Finding | None]:
     """One step further in a phase that imitates texts: a finding where the loss falls to next to nothing too soon.
 
-    That is where it stays below `NOTHING` for `every` steps in a row within the first `SOON * every` steps. A phase that
-    starts with little left to learn is not watched. Texts that a model knows by heart so soon mostly say nothing: they
-    are empty, or all the same.
+    That is where it stays below `NOTHING` for `every` steps in a row, within the first `SOON * every` steps. A phase
+    that starts with little left to learn gives no finding. Texts that a model knows by heart so soon mostly say
+    nothing: they are empty, or all the same.
 
     Args:
         nll: of the step, nats a token.
