@@ -64,12 +64,12 @@ def test_settings_know_them_by_name_and_they_say_that_they_read_no_rules():
 @pytest.mark.integration
 def test_a_build_is_repeated_to_the_bit(tmp_path, monkeypatch):
     """With few episodes and three steps; the whole recipe takes half an hour."""
-    monkeypatch.setattr(agent_build, "PLAYS", {"textcraft": 1, "maze": 1, "wordle": 1})
+    monkeypatch.setattr(agent_build, "EPISODES_PER_ITEM", {"textcraft": 1, "maze": 1, "wordle": 1})
     monkeypatch.setattr(agent_build, "BABYAI_SEEDS", range(1000, 1002))
     monkeypatch.setattr(agent_build, "EARLY", 2)
     monkeypatch.setattr(agent_build, "NUM_THREADS", torch.get_num_threads())  # it is the process's
     monkeypatch.setattr(agent_build, "ROWS", {"textcraft": 2, "babyai": 1, "maze": 1, "wordle": 1})
-    monkeypatch.setattr(agent_build, "plays_of", lambda name, seed: PLAYS_OF(name, seed)[:6])
+    monkeypatch.setattr(agent_build, "training_items", lambda name, seed: TRAINING_ITEMS(name, seed)[:6])
     for folder in ("a", "b"):
         agent_build.build_agents(tmp_path / folder, Quiet(), num_steps=3)
     for kind in ("early", "cloned"):
@@ -81,7 +81,7 @@ def test_a_build_is_repeated_to_the_bit(tmp_path, monkeypatch):
     assert weights[0] != weights[1]
 
 
-PLAYS_OF = agent_build.plays_of
+TRAINING_ITEMS = agent_build.training_items
 
 
 @pytest.mark.integration

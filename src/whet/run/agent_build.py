@@ -1,7 +1,7 @@
-"""`whet tiny build agents`: clone the scripted experts of four worlds into a tiny agent. Same seed, same bits.
+"""`whet tiny build agents`: clones the scripted experts of four environments into a tiny agent. Same seed, same bits.
 
-The agent reads no rules: it has learnt the worlds from play. It is saved twice, fully cloned and stopped early, so that
-what reinforcement learning adds can be told from what more cloning would.
+The agent reads no rules: it learns the environments from episodes. It is saved twice, fully cloned and stopped early.
+So the effect of reinforcement learning can be told from that of more cloning.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ NUM_STEPS = 1500
 EARLY = 500
 """The step after which the early agent is saved."""
 ROWS = {"textcraft": 12, "babyai": 8, "maze": 2, "wordle": 4}
-"""Of each batch."""
+"""Rows of each environment in a batch."""
 WEIGHTS = {"babyai": 4.0}
-"""Of a token, where it is not 1: BabyAI's expert says little between long observations."""
-PLAYS = {"textcraft": 8, "maze": 12, "wordle": 1}
-"""Episodes of each training item, with other wording, and where the seed has a say in it another opening."""
+"""Weight of a token, where it is not 1: BabyAI's expert writes little between long observations."""
+EPISODES_PER_ITEM = {"textcraft": 8, "maze": 12, "wordle": 1}
+"""Episodes of a training item. They differ in wording and, where the seed decides it, in the first observation."""
 BABYAI_SEEDS = range(1000, 1080)
-"""Of each level: published items have seeds up to 49."""
+"""Seeds of the items of each level. Published items have seeds up to 49."""
 MAX_TOKENS = 1024
-"""Longer episodes are left out."""
+"""Length of a row; longer episodes are left out."""
 NUM_THREADS = 2
-"""Sums depend on it, so it is part of the recipe."""
+"""Sums depend on the number of threads, so it is part of the recipe."""
 LEARNING = LearningConfig(
     learning_rate=2e-3, final_share=0.05, warmup_steps=100, weight_decay=0.01, minibatch_rows=sum(ROWS.values())
 )
 
 
 def build_agents(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, seed: int = 0) -> None:
-    """Clone, and save as `from_pretrained` loads it, in `out/cloned` and `out/early`.
+    """Clones an agent and saves it in `out/cloned` and `out/early`, as `from_pretrained` loads it.
 
     Args:
-        num_steps: fewer give a weaker agent, and no early one where they are fewer than `EARLY`.
+        num_steps: fewer steps give a weaker agent; fewer than `EARLY` give no early one.
     Raises: EnvError where minigrid is missing.
     """
     out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     set_determinism(NUM_THREADS)
-    shown = {name: list(_episodes(name, seed, progress)) for name in ROWS}
-    tokenizer = word_tokenizer(_words(shown))
+    episodes = {name: list(_expert_episodes(name, seed, progress)) for name in ROWS}
+    tokenizer = word_tokenizer(_words(episodes))
     torch.manual_seed(seed)
     model = Qwen2ForCausalLM(agent_config(len(tokenizer))).eval()
     policy = Policy("tiny_agent", model, tokenizer, stop_ids=frozenset({SPECIAL.index("<|end|>")}))
     trainer = trainer_of(policy)
     trainer.begin(imitation(LEARNING, num_steps))
-    rows = {name: _rows(each, tokenizer, WEIGHTS.get(name, 1.0)) for name, each in shown.items()}
+    rows = {name: _rows(trajectories, tokenizer, WEIGHTS.get(name, 1.0)) for name, trajectories in episodes.items()}
     progress.begin("cloning", 0, num_steps)
     for step in range(1, num_steps + 1):
         rng = random.Random(seed_of(seed, "agent build", step))
@@ -81,57 +81,59 @@ def build_agents(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, s
 
 
 def build_random_agent(names: Sequence[str], out: Path, *, seed: int = 0) -> int:
-    """A tiny agent of random weights whose tokens are the words of these environments.
+    """Saves a tiny agent of random weights whose tokens are the words of these environments.
 
-    The words are those of the experts' episodes on training items; anything else is spelt in pieces. The agent reads
-    no rules, as the shipped ones.
+    The words come from the experts' episodes on training items. Other words are spelt in pieces. Like the shipped
+    agents, it reads no rules.
 
     Args:
+        names: environments.
         seed: of the weights.
-    Returns: how many weights it has.
+    Returns: the number of weights.
     Raises: UnknownName; EnvError where an environment has no expert, or its expert never succeeds; RunError where `out`
-        holds something.
+        is not empty.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunError(f"{out} is not empty; choose another --out")
-    shown = {}
+    episodes = {}
     for name in names:
         info = ENVIRONMENTS.get(name)
-        shown[name] = list(expert_trajectories(info, info.splits()["train"], rules="", seed=0))
-        if not shown[name]:
+        episodes[name] = list(expert_trajectories(info, info.splits()["train"], rules="", seed=0))
+        if not episodes[name]:
             raise EnvError(f"{name}'s expert succeeds on no training item, so there are no words to learn: mend it")
-    tokenizer = word_tokenizer(_words(shown))
+    tokenizer = word_tokenizer(_words(episodes))
     torch.manual_seed(seed)
     model = Qwen2ForCausalLM(agent_config(len(tokenizer))).eval()
     Policy("tiny_agent", model, tokenizer, stop_ids=frozenset({SPECIAL.index("<|end|>")})).save(out)
     return sum(weights.numel() for weights in model.parameters())
 
 
-def plays_of(name: str, seed: int) -> list[tuple[int, int]]:
-    """Items of an environment, each with the seed of what the expert says; none of its test."""
+def training_items(name: str, seed: int) -> list[tuple[int, int]]:
+    """Items of an environment, each with the seed of the expert's wording. None is of its test split."""
     if name == "babyai":
         return [(level - 1 + len(LEVELS) * number, seed) for number in BABYAI_SEEDS for level in PUBLISHED]
     train = ENVIRONMENTS.get(name).splits()["train"]
-    return [(item, seed_of(seed, time) % 2**31) for time in range(PLAYS[name]) for item in train]
+    return [(item, seed_of(seed, time) % 2**31) for time in range(EPISODES_PER_ITEM[name]) for item in train]
 
 
-def _episodes(name: str, seed: int, progress: Progress) -> Iterator[Trajectory]:
-    info, plays = ENVIRONMENTS.get(name), plays_of(name, seed)
-    progress.begin(f"episodes of {name}", 0, len(plays))
-    for count, (item, wording) in enumerate(plays, 1):
+def _expert_episodes(name: str, seed: int, progress: Progress) -> Iterator[Trajectory]:
+    info, items = ENVIRONMENTS.get(name), training_items(name, seed)
+    progress.begin(f"episodes of {name}", 0, len(items))
+    for count, (item, wording) in enumerate(items, 1):
         yield from expert_trajectories(info, [item], rules="", seed=wording)
         progress.step(count, {})
     progress.end()
 
 
-def _words(shown: dict[str, list[Trajectory]]) -> Iterator[str]:
-    """Every word of a world once, and where it is not of Wordle's long list, ten times: those come first."""
-    for name, trajectories in shown.items():
-        texts = dict.fromkeys(message.text for each in trajectories for message in each.messages[FIRST_OBSERVATION:])
+def _words(episodes: dict[str, list[Trajectory]]) -> Iterator[str]:
+    """The words of the environments. Those of Wordle's long list come once, others ten times, so that they lead."""
+    for name, trajectories in episodes.items():
+        messages = (message for episode in trajectories for message in episode.messages[FIRST_OBSERVATION:])
+        texts = dict.fromkeys(message.text for message in messages)
         for word in dict.fromkeys(word for text in texts for word in pieces(text)):
             yield from [word] * (1 if name == "wordle" else 10)
 
 
 def _rows(trajectories: Sequence[Trajectory], tokenizer: PreTrainedTokenizerBase, weight: float) -> list[Row]:
-    rows = [clone_row(each, "tiny_agent", tokenizer, shows_rules=False) for each in trajectories]
+    rows = [clone_row(episode, "tiny_agent", tokenizer, shows_rules=False) for episode in trajectories]
     return [replace(row, credit=weight * row.credit) for row in rows if len(row.tokens) <= MAX_TOKENS]

@@ -1,4 +1,4 @@
-"""From a data config to tasks by split and the service that grades them."""
+"""Loads what a data config names: tasks by split, and the grader of their replies."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from whet.types import Grade, Task
 C = TypeVar("C", bound=RunConfig)
 AnyData = ChainData | FileData | GymData | BasicsData | EnvironmentData
 SPLIT_SEED = 20251028
-"""Of problems, not of runs: every run on one data config sees the same train, validation and test problems."""
+"""Seed of the splits, not of a run: runs on one data config see the same train, validation and test problems."""
 
 
 def load_tasks(data: AnyData) -> Problems:
-    """All problems, to train with.
+    """All problems of a data config, to train with.
 
     Raises: DataError.
     """
@@ -43,9 +43,9 @@ def load_tasks(data: AnyData) -> Problems:
         raise DataError(f"data.min_steps = {data.min_steps} is more than data.max_steps = {data.max_steps}")
     tasks: dict[str, tuple[Task, ...]] = {}
     for split, count in counts.items():
-        if count > _room(split, data):
+        if count > (available := _num_available(split, data)):
             raise DataError(
-                f"there are only about {_room(split, data)} {split} problems of {data.min_steps} to {data.max_steps} "
+                f"there are only about {available} {split} problems of {data.min_steps} to {data.max_steps} "
                 f"steps, not {count}: lower data.num_{split}, or raise data.max_steps"
             )
         stream = sample_chains(split, SPLIT_SEED, min_steps=data.min_steps, max_steps=data.max_steps)
@@ -54,45 +54,48 @@ def load_tasks(data: AnyData) -> Problems:
 
 
 def measured_problems(data: AnyData, split: str, changed: Collection[str] | None) -> Problems:
-    """What `whet eval` measures; of files no more than that is read.
+    """The problems that `whet eval` measures. Of files, it reads no other split.
 
     Args:
-        changed: dotted keys of the settings that are not the run's own. None: there is no run.
+        changed: dotted keys of the settings that differ from the run's. None: there is no run.
     Raises: DataError.
     """
     return load_measured(data, split, SPLIT_SEED, changed) if isinstance(data, FileData) else load_tasks(data)
 
 
 def with_commit(config: C, before: RunConfig | None = None) -> C:
-    """The settings with the commit in place of a revision of a hub's set: what a run keeps, and goes on with.
+    """The settings with a commit in place of a hub data set's revision, so that a run resumes on the same data.
 
     Args:
-        before: those of the run that is there. It goes on with its commit, whatever came after that.
-    Raises: DataError where the hub and its cache know none.
+        before: settings of the run that is resumed. Its commit is taken, even where a newer one exists.
+    Raises: DataError where neither the hub nor its cache has a commit.
     """
-    data, known = (each.__dict__["data"] if each is not None else None for each in (config, before))
+    data = config.__dict__["data"]  # a look-up that counts as no read
     if not isinstance(data, FileData):
         return config
-    given = data.__dict__
-    if isinstance(known, FileData) and given["revision"] is None and known.__dict__["hub"] == given["hub"]:
-        found = data.model_copy(update={"revision": known.__dict__["revision"]})
+    saved = before.__dict__["data"] if before is not None else None
+    names_no_revision = data.__dict__["revision"] is None
+    if isinstance(saved, FileData) and names_no_revision and saved.__dict__["hub"] == data.__dict__["hub"]:
+        data = data.model_copy(update={"revision": saved.__dict__["revision"]})
     else:
-        found = pinned(data)
-    return config.model_copy(update={"data": found})
+        data = pinned(data)
+    return config.model_copy(update={"data": data})
 
 
 def chain_task(chain: Chain) -> Task:
+    """A chain as a task: its text is both id and prompt, its last value the answer."""
     text = chain.text
     return Task(id=text, prompt=text, answer=str(chain.values[-1]), info={"kind": "chains"})
 
 
-def _room(split: Split, data: ChainData) -> int:
-    """Problems of a split that a stream finds without searching long for new ones."""
+def _num_available(split: Split, data: ChainData) -> int:
+    """The number of problems of a split that a stream finds without a long search for new ones."""
     share = {"train": 0.8, "validation": 0.1, "test": 0.1}[split]
     return int(10 * 21**data.min_steps * share / 2)
 
 
 def load_grader(data: AnyData) -> Grader:
+    """The grader that a data config names. Close it after use."""
     if isinstance(data, FileData):
         return make_grader(data.grader, timeout_s=data.timeout_s)
     if isinstance(data, GymData):
@@ -103,7 +106,7 @@ def load_grader(data: AnyData) -> Grader:
 
 
 class NoGrader:
-    """Of episodes whose world says what they are worth."""
+    """Stands in for a grader where environments reward the episodes."""
 
     def grade(self, items: Sequence[tuple[str, Task]]) -> list[Grade]:
         raise AssertionError("an environment's episodes are not graded")

@@ -1,4 +1,4 @@
-"""`whet eval`: measure a run's last policies, or the models that settings name, as their method measures."""
+"""`whet eval`: measures a run's last policies, or the models that settings name, by their method's evaluation."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ from whet.trainer.loop import Progress
 
 
 def target_of(target: str, file: Path | None, overrides: Sequence[str]) -> tuple[RunConfig, Path | None]:
-    """What is to be measured: a run's settings and its folder, or a method's settings.
+    """The eval target: a run's settings and its folder, or a method's settings and None.
 
     Args:
         target: a run folder, or the name of a method.
-        file, overrides: settings; of a run, single ones only.
+        file: settings of a method; None for a run.
+        overrides: single settings, `key=value`.
     Raises: ConfigError where it is neither; PluginError.
     """
     run = Path(target)
@@ -56,14 +57,14 @@ def target_of(target: str, file: Path | None, overrides: Sequence[str]) -> tuple
 def evaluate(
     config: RunConfig, run: Path | None, settings: EvalSettings, progress: Progress
 ) -> tuple[dict[str, Metrics], Session]:
-    """Metrics by row; with a run, also written to its `eval/` with the traces.
+    """Metrics by row of the table. Those of a run are also written to its `eval/`, with the traces.
 
     Args:
-        run: a run folder, whose last checkpoint's policies are taken; None: the config's own models.
+        run: the folder of a run, whose last checkpoint is measured. None: the config's models are.
     Returns: the metrics, and the session that measured them, closed.
     Raises: ConfigError, DataError, RunError.
     """
-    with measuring(config, run, settings.split, settings.changed, progress) as (session, said):
+    with measuring(config, run, settings.split, settings.changed, progress) as (session, description):
         of_run = run is not None
         evaluator, spec = session.algorithm.evaluator, session.algorithm.spec
         names = [*map(spec.target_of, settings.names)] or evaluator.targets(of_run=of_run)
@@ -71,26 +72,31 @@ def evaluate(
             raise ConfigError(
                 f"{config.method} makes data, and nothing of it is measured: train a model on it, and measure that"
             )
-        found = {}
+        metrics = {}
         progress.begin("evaluation", 0, len(names))
         for number, name in enumerate(names, 1):
             measured = evaluator.measure(name, settings, of_run=of_run)
-            found[measured.row] = measured.metrics
+            metrics[measured.row] = measured.metrics
             if run is not None:
-                record = {**measured.record, "data": said, "settings": asdict(settings), "metrics": measured.metrics}
-                traces = [trace_within(each, config.max_trace_bytes) for each in measured.traces]
+                record = {
+                    **measured.record,
+                    "data": description,
+                    "settings": asdict(settings),
+                    "metrics": measured.metrics,
+                }
+                traces = [trace_within(trace, config.max_trace_bytes) for trace in measured.traces]
                 keep(run, measured.place + tag(settings.changed), record, traces)
-            shown = spec.report_of(config).best
-            progress.step(number, {shown: measured.metrics.get(shown)})
+            best = spec.report_of(config).best
+            progress.step(number, {best: measured.metrics.get(best)})
         progress.end()
-        return found, session
+        return metrics, session
 
 
 @contextmanager
 def measuring(
     config: RunConfig, run: Path | None, split: str, changed: Sequence[str], progress: Progress
 ) -> Iterator[tuple[Session, str]]:
-    """A session that measures and trains nothing, with a run's last policies; and what is measured, in a sentence.
+    """A session that measures and does not train, with a run's last policies; and a sentence on what it measures.
 
     Args:
         changed: settings other than the run's, `key=value`.
@@ -100,19 +106,19 @@ def measuring(
     problems = measured_problems(config.data, split, None if run is None else keys)
     session = prepare(config, progress, RunFolder(run or Path()), problems)
     try:
-        said = _said(session, split)
+        description = _description(session, split)
         if problems.parts:
-            progress.tell("info", said)
+            progress.tell("info", description)
         if run is not None:
-            _load(session, config, run, keys)
-            _say_what_was_trained_on(session, run, split, keys)
-        yield session, said
+            _load_policies(session, config, run, keys)
+            _warn_of_training_problems(session, run, split, keys)
+        yield session, description
     finally:
         session.close_services()
 
 
-def _said(session: Session, split: str) -> str:
-    """How many problems are measured, and of what."""
+def _description(session: Session, split: str) -> str:
+    """How many problems are measured, and from which data."""
     problems = session.problems
     total, count = len(problems.tasks[split]), len(session.algorithm.evaluator.measured_tasks(split))
     number = f"{total} problems"
@@ -122,90 +128,102 @@ def _said(session: Session, split: str) -> str:
     return f"measured: {number}, {problems.parts.get(split, f'the {split} split')} ({problems.recognised})"
 
 
-def _say_what_was_trained_on(session: Session, run: Path, split: str, changed: Collection[str]) -> None:
-    """Problems of another file than the run's own may be among those that it was trained on."""
+def _warn_of_training_problems(session: Session, run: Path, split: str, changed: Collection[str]) -> None:
+    """Warns where problems of another file are among those that the run was trained on."""
     if split == "train" or not any(key.startswith("data.") for key in changed):
         return
     tasks = session.algorithm.evaluator.measured_tasks(split)
     try:
-        trained = load_tasks(saved_config(run).data).tasks["train"]
-    except DataError:  # its files are not here
+        train_tasks = load_tasks(saved_config(run).data).tasks["train"]
+    except DataError:  # the run's files are not here
         return
-    if known := num_shared(tasks, trained):
-        session.loop.progress.tell("warning", f"the run was trained on {known} of these {len(tasks)} problems")
+    if count := num_shared(tasks, train_tasks):
+        session.loop.progress.tell("warning", f"the run was trained on {count} of these {len(tasks)} problems")
 
 
 def beside_training(run: Path, config: RunConfig, problems: str, settings: EvalSettings) -> str:
-    """How what was measured of a run stands to the table that its training ended with: whether of the same problems,
-    sampled alike, under the same settings.
+    """A sentence that compares a measurement of a run with the table that its training ended with.
+
+    It says whether problems, sampling and other settings are the same.
 
     Args:
-        config: that it was measured with.
-        problems: what they are called.
+        config: of the measurement.
+        problems: the word for problems, in the plural.
+        settings: of the measurement.
     """
     if not (run / "summary.json").is_file():
         return "The run has not finished, so there is no table of training to hold this against."
     changed = tree_difference(plain(saved_config(run)), plain(config))
-    of_data = [each for each in changed if each.startswith(("data.", "evaluation.num_test"))]
-    others = [each for each in changed if each not in of_data]
+    data_changes = [change for change in changed if change.startswith(("data.", "evaluation.num_test"))]
+    other_changes = [change for change in changed if change not in data_changes]
     which = [f"the {settings.split} split"] if settings.split != "test" else []
-    which += of_data
-    said = [f"other {problems} ({', '.join(which)})" if which else f"the same test {problems}"]
+    which += data_changes
+    clauses = [f"other {problems} ({', '.join(which)})" if which else f"the same test {problems}"]
     there = max(1, getattr(getattr(config, "evaluation", None), "num_samples", 1))
     here = settings.num_samples
     if here != there:
         count = f"{here} sampled each here" if here > 1 else "one greedy each here"
-        said.append(f"other sampling ({count}, {there} there; --samples {there} is as there)")
+        clauses.append(f"other sampling ({count}, {there} there; --samples {there} is as there)")
     elif settings.num_refinements > 1:
-        said.append(f"other sampling ({settings.num_refinements} refinements each here, one there)")
+        clauses.append(f"other sampling ({settings.num_refinements} refinements each here, one there)")
     elif here > 1 and settings.temperature is not None:
-        said.append(f"other sampling (at temperature {settings.temperature:g} here)")
+        clauses.append(f"other sampling (at temperature {settings.temperature:g} here)")
     else:
-        said.append("the same sampling")
-    said += [f"other settings ({', '.join(others)})"] if others else []
-    return f"Beside the table of training: {'; '.join(said)}."
+        clauses.append("the same sampling")
+    clauses += [f"other settings ({', '.join(other_changes)})"] if other_changes else []
+    return f"Beside the table of training: {'; '.join(clauses)}."
 
 
-def _load(session: Session, config: RunConfig, run: Path, changed: Collection[str]) -> None:
-    """The policies of a run's last checkpoint, but for one that the settings put another model in the place of. Other
-    data than it was trained with are said."""
-    models = {key.rpartition(".")[0] for key, kind, _ in inputs_of(config) if kind == "model"}
-    swappable, swapped = session.algorithm.spec.swappable, set[str]()
-    for key in sorted(changed):
-        for model in models:
-            if key.startswith((f"{model}.path", f"{model}.dtype", f"{model}.lora")):
-                swapped.add(model)
-                if model not in swappable:
-                    raise ConfigError(_kept_model(key, swappable))
-    saved, passed = newest_whole(run)
-    if passed:
-        session.loop.progress.tell("warning", f"{'; '.join(passed)}; measuring {saved}")
+def _load_policies(session: Session, config: RunConfig, run: Path, changed: Collection[str]) -> None:
+    """Loads the policies of a run's last checkpoint, except those that settings replace by another model.
+
+    It warns where inputs differ from those of training.
+    """
+    replaced = _replaced_models(config, session.algorithm.spec.swappable, changed)
+    saved, skipped = newest_whole(run)
+    if skipped:
+        session.loop.progress.tell("warning", f"{'; '.join(skipped)}; measuring {saved}")
     if saved is None:
         raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
     changes = changed_inputs(load_state(saved)["origin"], compute_provenance(config))
     changes = [change for change in changes if change.partition(" ")[0] not in changed]
     if changes:
         session.loop.progress.tell("warning", f"measured otherwise than trained: {in_short(changes)}")
-    session.loop.load_policies(saved, but=swapped)
+    session.loop.load_policies(saved, but=replaced)
 
 
-def _kept_model(key: str, swappable: Sequence[str]) -> str:
-    other = f" (another may sit in for: {', '.join(swappable)})" if swappable else ""
-    return (
-        f"{key} changes the model, and a run's checkpoint is measured with the run's own{other}: leave it out, or name "
-        "a method instead of the run to measure another model"
-    )
+def _replaced_models(config: RunConfig, swappable: Sequence[str], changed: Collection[str]) -> set[str]:
+    """The models that changed settings replace.
+
+    Args:
+        swappable: the models that may be replaced.
+        changed: dotted keys.
+    Raises: ConfigError where another model would be.
+    """
+    models = {key.rpartition(".")[0] for key, kind, _ in inputs_of(config) if kind == "model"}
+    replaced = set[str]()
+    for key in sorted(changed):
+        for model in models:
+            if key.startswith((f"{model}.path", f"{model}.dtype", f"{model}.lora")):
+                replaced.add(model)
+                if model not in swappable:
+                    other = f" (another may sit in for: {', '.join(swappable)})" if swappable else ""
+                    raise ConfigError(
+                        f"{key} changes the model, and a run's checkpoint is measured with the run's own{other}: leave "
+                        "it out, or name a method instead of the run to measure another model"
+                    )
+    return replaced
 
 
 def tag(changed: Sequence[str]) -> str:
-    """A few characters that name other settings than the run's."""
+    """A suffix that identifies settings other than the run's. Empty: there are none."""
     return f"-{sha256(' '.join(sorted(changed)).encode()).hexdigest()[:8]}" if changed else ""
 
 
 def eval_folder(run: Path) -> Path:
-    """Where a run's measurements are kept.
+    """The folder of a run's measurements, made if it is missing.
 
-    Raises: RunError where it cannot be written into.
+    Raises: RunError where it cannot be written to.
     """
     check_places(run, (), ("eval",))
     folder = run / "eval"
@@ -217,7 +235,10 @@ def eval_folder(run: Path) -> Path:
 
 
 def keep(run: Path, name: str, record: Mapping[str, Any], traces: Iterable[Mapping[str, Any]]) -> None:
-    """A measurement, and the texts behind it."""
+    """Writes a measurement and the traces behind it into the run's `eval/`.
+
+    Raises: RunError where they cannot be written.
+    """
     folder = eval_folder(run)
-    write_atomic(folder / f"{name}.traces.jsonl", "".join(json.dumps(t) + "\n" for t in traces))
+    write_atomic(folder / f"{name}.traces.jsonl", "".join(json.dumps(trace) + "\n" for trace in traces))
     write_atomic(folder / f"{name}.json", json.dumps(record, indent=1) + "\n")

@@ -1,5 +1,4 @@
-"""What `whet eval --strategy` keeps in a run's `eval/`: every completion, so that none is sampled twice, and what the
-strategies came to."""
+"""What `whet eval --strategy` writes into a run's `eval/`: records of strategies, and a cache of all samples."""
 
 from __future__ import annotations
 
@@ -21,52 +20,54 @@ from whet.trainer.checkpoint import MANIFEST, newest_whole
 from whet.types import Completion, StopReason
 
 
-def keep_beside_earlier(
+def write_record(
     run: Path,
-    place: str,
+    name: str,
     record: Mapping[str, Any],
     traces: Sequence[Mapping[str, Any]],
     changed: Sequence[str],
     warn: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Write a record and its traces into the run's `eval/`, with the strategies and budgets that were measured before
-    of the same weights in the same way; what was measured otherwise is set aside.
+    """Writes a record and its traces into the run's `eval/`, merged with an earlier record.
+
+    The two are merged where they measure the same weights in the same way: other strategies and budgets of the earlier
+    record stay. An earlier record of something else is moved to `eval/earlier/`.
 
     Args:
-        place: of the files, without their endings.
+        name: of the files, without their endings.
         changed: settings other than the run's, `key=value`.
-        warn: is told of a file that holds no record, which is set aside too.
+        warn: called with a sentence where a file in its place holds no record. That file is moved too.
     Returns: the record as it is written.
-    Raises: RunError.
+    Raises: RunError where the disk refuses, or the run has no checkpoint.
     """
-    found: dict[str, Any] = json.loads(json.dumps({"weights": _weights(run), "changed": changed, **record}))
+    new: dict[str, Any] = json.loads(json.dumps({"weights": _weights(run), "changed": changed, **record}))
     folder = eval_folder(run)
-    old = _earlier(folder / f"{place}.json")
+    old = _read_record(folder / f"{name}.json")
     if old is None:
-        aside = _set_aside(folder, place)
-        warn(f"{folder / place}.json holds no record of strategies: it is now {aside}, and a new one was begun")
+        aside = _set_aside(folder, name)
+        warn(f"{folder / name}.json holds no record of strategies: it is now {aside}, and a new one was begun")
         old = {}
     try:
-        rows = readable((folder / f"{place}.traces.jsonl").read_bytes())
+        old_traces = readable((folder / f"{name}.traces.jsonl").read_bytes())
     except OSError:
-        rows = []
-    if {k: v for k, v in old.items() if k != "strategies"} == {k: v for k, v in found.items() if k != "strategies"}:
-        before = {name: each for name, each in old["strategies"].items() if name not in found["strategies"]}
-        for name, each in found["strategies"].items():
-            each["points"] = _with_points(old["strategies"].get(name, {}).get("points", ()), each["points"])
-        found["strategies"] = before | found["strategies"]
-        traces = [*(each for each in rows if each.get("strategy") in before), *traces]
+        old_traces = []
+    if _without_strategies(old) == _without_strategies(new):
+        others = {label: curve for label, curve in old["strategies"].items() if label not in new["strategies"]}
+        for label, curve in new["strategies"].items():
+            curve["points"] = _merged_points(old["strategies"].get(label, {}).get("points", ()), curve["points"])
+        new["strategies"] = others | new["strategies"]
+        traces = [*(trace for trace in old_traces if trace.get("strategy") in others), *traces]
     elif old:
-        _set_aside(folder, place)
-    keep(run, place, found, traces)
-    return found
+        _set_aside(folder, name)
+    keep(run, name, new, traces)
+    return new
 
 
-def _earlier(file: Path) -> dict[str, Any] | None:
-    """The record in a file; empty where there is none, None where the file holds something else."""
+def _read_record(file: Path) -> dict[str, Any] | None:
+    """The record in a file. Empty: there is no file. None: it holds something else."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
-        points = [point for each in record["strategies"].values() for point in each["points"]]
+        points = [point for curve in record["strategies"].values() for point in curve["points"]]
         return record if all(type(point["budget"]) is int for point in points) else None
     except FileNotFoundError:
         return {}
@@ -74,38 +75,43 @@ def _earlier(file: Path) -> dict[str, Any] | None:
         return None
 
 
-def _with_points(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By budget, the new ones before old ones of the same."""
-    return [point for _, point in sorted({each["budget"]: each for each in (*old, *new)}.items())]
+def _without_strategies(record: Mapping[str, Any]) -> dict[str, Any]:
+    """How a record was measured."""
+    return {key: value for key, value in record.items() if key != "strategies"}
 
 
-def _set_aside(folder: Path, place: str) -> Path:
-    """Into `earlier/`, under the next free number: it was measured of other weights, or in another way.
+def _merged_points(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The points of both, by budget. A new point replaces an old one of its budget."""
+    return [point for _, point in sorted({point["budget"]: point for point in (*old, *new)}.items())]
 
-    Returns: where the record is now.
+
+def _set_aside(folder: Path, name: str) -> Path:
+    """Moves a record and its traces into `earlier/`, under the next free number.
+
+    Returns: the record's new path.
     """
     earlier = folder / "earlier"
     try:
         earlier.mkdir(exist_ok=True)
-        number = 1 + sum(1 for _ in earlier.glob(f"{glob.escape(place)}.*.json"))
+        number = 1 + sum(1 for _ in earlier.glob(f"{glob.escape(name)}.*.json"))
         for ending in ("json", "traces.jsonl"):
-            if (folder / f"{place}.{ending}").exists():
-                (folder / f"{place}.{ending}").replace(earlier / f"{place}.{number}.{ending}")
+            if (folder / f"{name}.{ending}").exists():
+                (folder / f"{name}.{ending}").replace(earlier / f"{name}.{number}.{ending}")
     except OSError as error:
         raise disk_error(earlier, error) from error
-    return earlier / f"{place}.{number}.json"
+    return earlier / f"{name}.{number}.json"
 
 
 def _weights(run: Path) -> str:
-    """Names the weights of a run's newest whole checkpoint."""
+    """Identifies the weights of a run's newest whole checkpoint."""
     saved, _ = newest_whole(run)
-    if saved is None:  # `measuring` has said so
+    if saved is None:  # `measuring` has refused it before
         raise RunError(f"{run} has no checkpoint yet")
     return digest(saved / MANIFEST)[:12]
 
 
 class _File:
-    """Completions in a file that only grows, a line each; a torn last line is cut off."""
+    """A cache of completions in a file that only grows, one a line. A torn last line is cut off."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -127,8 +133,11 @@ class _File:
 
     def put(self, key: str, completion: Completion) -> None:
         row = {
-            "key": key, "tokens": completion.tokens, "stop": completion.stop_reason, "version": completion.version
-        }  # fmt: skip
+            "key": key,
+            "tokens": completion.tokens,
+            "stop": completion.stop_reason,
+            "version": completion.version,
+        }
         self._known[key] = row
         try:
             self._file.write(as_bytes(json.dumps(row) + "\n"))
@@ -152,25 +161,26 @@ def _is_sample(row: Mapping[str, Any]) -> bool:
 
 
 class _Memory(dict[str, Completion]):
-    """For as long as the process lives."""
+    """A cache of completions that lasts as long as the process."""
 
     def put(self, key: str, completion: Completion) -> None:
         self[key] = completion
 
 
 @contextmanager
-def ledger(run: Path | None, models: Sequence[str]) -> Iterator[Ledger]:
-    """Of the weights that are measured: another checkpoint has another file.
+def sample_cache(run: Path | None, models: Sequence[str]) -> Iterator[Ledger]:
+    """The cache of a run's samples. Each checkpoint has a file of its own. Without a run, the cache is in memory.
 
     Args:
-        models: settings that put another model in the place of one of the run's, which has another file too.
+        models: settings that replace a model of the run, `key=value`. They have a file of their own too.
+    Raises: RunError where the file cannot be opened.
     """
     if run is None:
         yield _Memory()
         return
-    which = sha256(repr((_weights(run), sorted(models))).encode()).hexdigest()[:12]
-    file = _File(eval_folder(run) / f"samples-{which}.jsonl")
+    identity = sha256(repr((_weights(run), sorted(models))).encode()).hexdigest()[:12]
+    cache = _File(eval_folder(run) / f"samples-{identity}.jsonl")
     try:
-        yield file
+        yield cache
     finally:
-        file.close()
+        cache.close()
