@@ -13,7 +13,7 @@ from whet.config import ConfigError
 from whet.errors import RunError
 from whet.run import launch
 from whet.run.launch import saved_config
-from whet.run.provenance import changed_ways
+from whet.run.provenance import changed_access
 from whet.trainer.checkpoint import load_state, newest_first
 from whet.trainer.phase import Progress
 
@@ -136,5 +136,5 @@ def test_the_way_to_an_endpoint_may_change_and_who_is_there_may_not():
     actor = {"kind": "endpoint", "url": "http://a/v1", "model": "m", "retries": 4, "more": {}}
     before = {"actor": actor, "seed": 0, "critic": {"kind": "model", "url": "x"}}
     moved = {**before, "actor": {**actor, "url": "http://b/v1", "retries": 9}}
-    assert changed_ways(before, moved) == {"actor.url", "actor.retries"}
-    assert changed_ways(before, {**before, "actor": {**actor, "model": "other"}, "critic": {"url": "y"}}) == set()
+    assert changed_access(before, moved) == {"actor.url", "actor.retries"}
+    assert changed_access(before, {**before, "actor": {**actor, "model": "other"}, "critic": {"url": "y"}}) == set()

@@ -15,7 +15,7 @@ from whet.envs import ENVIRONMENTS, EnvError
 from whet.envs.formats import PARSERS
 from whet.evaluation.agents import reward_of
 from whet.methods.registry import config_of
-from whet.run.recording import Wanted, record
+from whet.run.recording import RecordSettings, record
 from whet.run.session import prepare
 from whet.run_folder.folder import RunFolder
 from whet.tasks.files import DataError
@@ -29,7 +29,7 @@ SMALL = ("data.env=textcraft", "num_threads=1", "evaluation.max_turns=6", "polic
 
 
 def episodes(**wanted):
-    return record(config_of("agent", None, SMALL), Wanted(**wanted), Silent())
+    return record(config_of("agent", None, SMALL), RecordSettings(**wanted), Silent())
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_an_episode_replayed_in_a_fresh_world_comes_to_what_was_recorded(sampled
     """The recorded world is of a seed of its own, so what it said is compared where it depends on the actions alone."""
     info = ENVIRONMENTS.get("textcraft")
     assert len(sampled.episodes) == 18
-    assert 0 < sampled.num_won < 18
+    assert 0 < sampled.num_successes < 18
     for each in sampled.episodes:
         env = info.make()
         env.reset(int(each.item_id.removeprefix("textcraft_")))
@@ -64,14 +64,14 @@ def test_a_recording_replays_to_the_letter(sampled, tmp_path):
     write_trajectories(tmp_path / "own.jsonl", sampled.episodes)
     found = replay_file(tmp_path / "own.jsonl", "textcraft", how=Comparison())
     assert not found.differing
-    assert (len(found.episodes), found.num_successes) == (18, sampled.num_won)
+    assert (len(found.episodes), found.num_successes) == (18, sampled.num_successes)
     assert trace_row(sampled.episodes[0])["task"] == sampled.episodes[0].item_id
     write_trajectories(tmp_path / "own.jsonl", [replace(each, info={}) for each in sampled.episodes])
     assert replay_file(tmp_path / "own.jsonl", "textcraft", how=Comparison()).differing
 
 
 def test_each_lost_episode_stands_beside_the_experts_of_its_own_world(sampled):
-    assert len(sampled.pairs) == 18 - sampled.num_won
+    assert len(sampled.pairs) == 18 - sampled.num_successes
     lost = [each for each in sampled.episodes if not each.success]
     for pair, episode in zip(sampled.pairs, lost, strict=True):
         chosen, rejected = pair.runs()
@@ -84,7 +84,7 @@ def test_each_lost_episode_stands_beside_the_experts_of_its_own_world(sampled):
 def test_every_player_plays_in_the_same_worlds(sampled):
     """So files of two players make the pairs that one command makes."""
     own_turns = [setting for setting in SMALL if "max_turns" not in setting]  # six are too few for some
-    experts = record(config_of("agent", None, own_turns), Wanted("expert", num_items=6), Silent()).episodes
+    experts = record(config_of("agent", None, own_turns), RecordSettings("expert", num_items=6), Silent()).episodes
     pairs = preference_pairs(experts, sampled.episodes)
     assert [(pair.prompt, pair.rejected) for pair in pairs] == [(p.prompt, p.rejected) for p in sampled.pairs]
     assert all("Crafted" in pair.chosen[-1].text for pair in pairs)
@@ -149,7 +149,7 @@ def test_a_world_without_an_expert_is_refused_before_anything_is_played(tmp_path
     file.write_text(WORLD)
     config = config_of("agent", None, [f"plugins=[{file}]", "data.env=mute", "num_threads=1"])
     with pytest.raises(ConfigError, match="mute has no scripted expert"):
-        record(config, Wanted("policy", against="expert"), Silent())
+        record(config, RecordSettings("policy", against="expert"), Silent())
 
 
 WORLD = (

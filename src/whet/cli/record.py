@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -14,6 +14,9 @@ from whet.cli.console import SettingsArgument, SettingsCommand, config_of, guard
 from whet.cli.envs import env_app
 from whet.cli.measure import agent_settings
 from whet.cli.own_files import PluginsOption, with_plugins
+
+if TYPE_CHECKING:
+    from whet.run.recording import Recorded, RecordSettings
 
 
 @env_app.command(cls=SettingsCommand)
@@ -56,48 +59,67 @@ def record(
 
     def work() -> None:
         from whet.config.environments import AgentRunConfig
-        from whet.run.recording import Wanted, is_by_rule
-        from whet.run.recording import record as recorded
-        from whet.trajectories.files import write_trajectories
-        from whet.trajectories.preferences import write_pairs
+        from whet.run.recording import RecordSettings, is_by_rule
+        from whet.run.recording import record as record_episodes
 
-        if to is None and pairs is None:
-            raise usage("give an output: --out FILE for the episodes, --pairs FILE for pairs, or both")
-        if to is not None and pairs is not None and to.absolute() == pairs.absolute():
-            raise usage(f"{to} cannot hold both episodes and pairs: give --out and --pairs different files")
-        for file in filter(None, (to, pairs)):  # before any rollout
-            if file.is_dir() or not os.access(file.parent, os.W_OK):
-                raise usage(f"{file} cannot be written: name a file in an existing folder that can be written")
-            if file.exists() and not overwrite:
-                raise usage(f"{file} is there already: name another file, or --overwrite writes over it")
-        chosen = agent_settings("" if is_by_rule(policy) else policy, model, env)
-        config = config_of("agent", with_plugins([*(settings or []), *chosen], plugins))
+        _check_outputs(to, pairs, overwrite=overwrite)  # before any rollout
+        agent = agent_settings("" if is_by_rule(policy) else policy, model, env)
+        config = config_of("agent", with_plugins([*(settings or []), *agent], plugins))
         assert isinstance(config, AgentRunConfig)
-        wanted = Wanted(
-            player=policy, split=split, num_items=limit, num_samples=samples, reward_gap=reward_gap,
-            against=against if pairs is not None else None, threshold=threshold,
-        )  # fmt: skip
+        record_settings = RecordSettings(
+            player=policy,
+            split=split,
+            num_items=limit,
+            num_samples=samples,
+            against=against if pairs is not None else None,
+            reward_gap=reward_gap,
+            threshold=threshold,
+        )
         with closing(progress_bar()) as progress:
-            recording = recorded(config, wanted, progress)
+            recorded = record_episodes(config, record_settings, progress)
         if to is not None:
-            episodes = [episode for episode in recording.episodes if episode.success or not successes]
-            write_trajectories(to, episodes)
-            _say(f"{len(episodes):,} episodes, {recording.num_won:,} of them a success, in {to}")
+            _write_episodes(to, recorded, only_successes=successes)
         if pairs is not None:
-            message = f"{len(recording.pairs):,} pairs in {pairs}"
-            if recording.pairs:
-                write_pairs(pairs, recording.pairs)
-            else:
-                message = (
-                    f"no pairs, so {pairs} is not written: no two episodes of an item are {reward_gap:g} apart, the "
-                )
-                message += f"better one at {threshold:g} or more"
-            _say(message)
-        if recording.left_out:
-            _say(f"left out: {', '.join(recording.left_out)}")
+            _write_pairs(pairs, recorded, record_settings)
+        if recorded.left_out:
+            _print(f"left out: {', '.join(recorded.left_out)}")
 
     guarded(work, None)
 
 
-def _say(text: str) -> None:
+def _check_outputs(to: Path | None, pairs: Path | None, *, overwrite: bool) -> None:
+    """Raises: ConfigError where the files cannot be written, or none is named."""
+    if to is None and pairs is None:
+        raise usage("give an output: --out FILE for the episodes, --pairs FILE for pairs, or both")
+    if to is not None and pairs is not None and to.absolute() == pairs.absolute():
+        raise usage(f"{to} cannot hold both episodes and pairs: give --out and --pairs different files")
+    for file in filter(None, (to, pairs)):
+        if file.is_dir() or not os.access(file.parent, os.W_OK):
+            raise usage(f"{file} cannot be written: name a file in an existing folder that can be written")
+        if file.exists() and not overwrite:
+            raise usage(f"{file} is there already: name another file, or --overwrite writes over it")
+
+
+def _write_episodes(file: Path, recorded: Recorded, *, only_successes: bool) -> None:
+    from whet.trajectories.files import write_trajectories
+
+    episodes = [episode for episode in recorded.episodes if episode.success or not only_successes]
+    write_trajectories(file, episodes)
+    _print(f"{len(episodes):,} episodes, {recorded.num_successes:,} of them a success, in {file}")
+
+
+def _write_pairs(file: Path, recorded: Recorded, settings: RecordSettings) -> None:
+    from whet.trajectories.preferences import write_pairs
+
+    if recorded.pairs:
+        write_pairs(file, recorded.pairs)
+        _print(f"{len(recorded.pairs):,} pairs in {file}")
+    else:
+        _print(
+            f"no pairs, so {file} is not written: no two episodes of an item are {settings.reward_gap:g} apart, the "
+            f"better one at {settings.threshold:g} or more"
+        )
+
+
+def _print(text: str) -> None:
     out.print(escape(text), soft_wrap=True, highlight=False)

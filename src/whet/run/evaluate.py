@@ -21,7 +21,7 @@ from whet.methods.registry import METHODS, config_of
 from whet.registry import UnknownName
 from whet.run.data import load_tasks, measured_problems
 from whet.run.launch import saved_config
-from whet.run.provenance import changed_inputs, compute_provenance, in_short
+from whet.run.provenance import changed_inputs, compute_provenance, first_few
 from whet.run.session import Session, prepare
 from whet.run_folder.files import check_places, disk_error, write_atomic
 from whet.run_folder.folder import RunFolder, trace_within
@@ -188,7 +188,7 @@ def _load_policies(session: Session, config: RunConfig, run: Path, changed: Coll
     changes = changed_inputs(load_state(saved)["origin"], compute_provenance(config))
     changes = [change for change in changes if change.partition(" ")[0] not in changed]
     if changes:
-        session.loop.progress.tell("warning", f"measured otherwise than trained: {in_short(changes)}")
+        session.loop.progress.tell("warning", f"measured otherwise than trained: {first_few(changes)}")
     session.loop.load_policies(saved, but=replaced)
 
 

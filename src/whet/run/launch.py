@@ -1,4 +1,4 @@
-"""A run folder opened: a run begun in it, or gone on with from its newest whole checkpoint, or shown as finished."""
+"""Opens a run folder: starts a run in it, resumes the run that is there, or returns a finished run's summary."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from whet.errors import RunError, WhetError
 from whet.methods.registry import METHODS, preset_of
 from whet.plugins import load_entry_points, load_plugins
 from whet.run.data import with_commit
-from whet.run.provenance import changed_inputs, changed_steps, changed_ways, compute_provenance
-from whet.run.resume import go_on
+from whet.run.provenance import changed_access, changed_inputs, changed_steps, compute_provenance
+from whet.run.resume import resume_run
 from whet.run.session import Session
-from whet.run.start import begin, looked_at, prepared, write_sheet
+from whet.run.start import check_plan, log_start, prepare_with_provenance, write_report_spec
 from whet.run_folder.files import made_by, older_layout
 from whet.run_folder.folder import RunFolder
 from whet.run_folder.logs import Logs
@@ -30,40 +30,43 @@ from whet.trainer.loop import Progress
 def start(
     config: RunConfig, out: Path, progress: Progress, *, overwrite: bool = False, accept_changes: bool = False
 ) -> Session | dict[str, Any]:
-    """Begin a run in `out`, or go on with the one that is there if its config is the same.
+    """Starts a run in `out`, or resumes the run that is there if its config is the same.
 
+    Args:
+        overwrite: delete the run that is there first.
+        accept_changes: as in `resume`.
     Returns: the session to `go()`, or the summary of a run that had finished already.
-    Raises: RunError where the folder is in use, holds a run with another config (the difference is shown), or the run
-    cannot go on as it began.
+    Raises: RunError where the folder is in use, holds something else, or holds a run that cannot be resumed as it
+        began. Where that run has another config, the difference is shown.
     """
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file; choose another --out")
     is_run = _is_run(out)
-    if is_run and not overwrite and _did_no_step(out) and not _can_go_on(config, out):
+    if is_run and not overwrite and _has_no_step(out) and not _can_resume(config, out):
         progress.tell("info", f"the run in {out} did no step of work: a new one begins in its place")
         overwrite = True
     config = with_commit(config, saved_config(out) if is_run and not overwrite else None)
-    if out.exists() and not is_run and any(p.name not in (".lock", "traces") for p in out.iterdir()):
+    if out.exists() and not is_run and any(path.name not in (".lock", "traces") for path in out.iterdir()):
         raise RunError(f"{out} holds something that is no run; choose another --out")
     if is_run and not overwrite:
         _check_same(config, out)
-        return _finished(out) or go_on(config, out, progress, accept_changes)
+        return _finished(out) or resume_run(config, out, progress, accept_changes)
     folder = RunFolder(out)
-    session, origin = prepared(config, progress, folder)
+    session, provenance = prepare_with_provenance(config, progress, folder)
     check_all_read(config)
-    said = looked_at(session)  # before the folder is this run's: who corrects a setting has no other run there
+    description = check_plan(session)  # before the folder is this run's: a corrected setting then meets no other run
     try:
         folder.acquire()
     except BaseException:
         session.close_services()
         raise
-    session.begins = True
+    session.is_new = True
     try:
         if overwrite:
             folder.clear()
         folder.write("config.yaml", to_yaml(config))
-        write_sheet(session)
-        return begin(session, origin, said)
+        write_report_spec(session)
+        return log_start(session, provenance, description)
     except BaseException:
         folder.discard()
         session.close()
@@ -73,41 +76,39 @@ def start(
 def resume(
     out: Path, progress: Progress, *, overrides: Sequence[str] = (), accept_changes: bool = False
 ) -> Session | dict[str, Any]:
-    """Go on with the run in `out` from its newest whole checkpoint; also with one that is finished, where it is to be
-    longer.
+    """Resumes the run in `out` from its newest whole checkpoint. More steps make a finished run unfinished.
 
     Args:
-        overrides: more steps for the phase that is going on or was the last to train, `num_steps=400`.
-        accept_changes: go on too where inputs, threads or logs are not those of the checkpoint; the events say so.
-    Raises: RunError where `out` is in use, or cannot go on as it began; ConfigError where it is no run, and for other
-    overrides.
+        overrides: more steps for the last phase that trained, `num_steps=400`, or another way to an endpoint.
+        accept_changes: resume also where inputs, threads or logs are not those of the checkpoint. The events say so.
+    Returns: the session to `go()`, or the summary of a run that had finished already.
+    Raises: RunError where `out` is in use, or cannot be resumed as it began; ConfigError where it is no run, and for
+        other overrides.
     """
-    overrides = [each for each in overrides if not _names_its_plugins(each, out)]
+    overrides = [override for override in overrides if not _names_same_plugins(override, out)]
     if not overrides:
-        return _finished(out) or go_on(saved_config(out), out, progress, accept_changes)
+        return _finished(out) or resume_run(saved_config(out), out, progress, accept_changes)
     longer = saved_config(out, overrides)
     if not _check_longer(saved_config(out), longer) and (summary := _finished(out)):
         return summary
-    return go_on(longer, out, progress, accept_changes)
+    return resume_run(longer, out, progress, accept_changes)
 
 
-def _names_its_plugins(override: str, out: Path) -> bool:
-    """Whether it says no more than which plug-ins the run has."""
-    given = parse_override(override)
-    if given.keys() != {"plugins"}:
+def _names_same_plugins(override: str, out: Path) -> bool:
+    """Whether an override only names the plug-ins that the run has."""
+    if parse_override(override).keys() != {"plugins"}:
         return False
     saved = saved_config(out)
     return plain(saved_config(out, [override]))["plugins"] == plain(saved)["plugins"]
 
 
 def _check_longer(before: RunConfig, now: RunConfig) -> bool:
-    """Whether it is to be longer.
+    """Whether the run has more steps now.
 
-    Raises: ConfigError where anything but a number of steps or a way to an endpoint changes, or that is not larger.
+    Raises: ConfigError where something else changes than steps and access to endpoints, or where steps become fewer.
     """
     steps = changed_steps(plain(before), plain(now))
-    ways = changed_ways(plain(before), plain(now))
-    free = {key for key, *_ in steps} | ways
+    free = {key for key, *_ in steps} | changed_access(plain(before), plain(now))
     others = [change for change in difference(before, now) if change.partition(":")[0] not in free]
     if others or not free:
         wrong = f"not {others[0]}" if others else "and these are what it has already"
@@ -122,36 +123,38 @@ def _check_longer(before: RunConfig, now: RunConfig) -> bool:
 
 
 def saved_config(out: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """The config that the run in `out` was started with, its plug-ins loaded.
+    """The config that the run in `out` was started with. Loads its plug-ins.
 
-    Raises: ConfigError where it holds none of ours, or its layout is older.
+    Args:
+        overrides: settings to change, `key=value`.
+    Raises: ConfigError where `out` holds no run of whet, or one of an older layout; PluginError.
     """
     file = out / "config.yaml"
     if not file.exists():
         raise ConfigError(f"{out} holds no run (no config.yaml): give the folder of one, such as runs/NAME")
-    given = read_file(file)
-    if "method" not in given:
+    settings = read_file(file)
+    if "method" not in settings:
         raise ConfigError(older_layout(out, file))
     for override in overrides:
-        given = merged(given, parse_override(override))
+        settings = merged(settings, parse_override(override))
     load_entry_points()
-    load_plugins([each for each in given.get("plugins") or () if isinstance(each, str)])
-    name = given.get("method")
+    load_plugins([path for path in settings.get("plugins") or () if isinstance(path, str)])
+    name = settings.get("method")
     if name not in METHODS:
         raise ConfigError(f"{file}: there is no method {name!r} here; it was written by {made_by(out)}")
     try:
-        found: RunConfig = of_tree(type(preset_of(str(name)).config), given)
+        config: RunConfig = of_tree(type(preset_of(str(name)).config), settings)
     except ConfigError as error:
         if overrides:
             raise
         raise ConfigError(f"{file}: {error}; it was written by {made_by(out)}") from error
-    return found
+    return config
 
 
 def _is_run(out: Path) -> bool:
-    """Whether a run of ours began here: other projects have a `config.yaml` too.
+    """Whether a folder holds a run of whet. Other projects have a `config.yaml` too.
 
-    Raises: ConfigError where one did, and its config cannot be read.
+    Raises: ConfigError where it does, and its config cannot be read.
     """
     try:
         return "method" in read_file(out / "config.yaml") and (out / "env.json").exists()
@@ -161,8 +164,8 @@ def _is_run(out: Path) -> bool:
         return False
 
 
-def _did_no_step(out: Path) -> bool:
-    """Whether a run failed or was killed before a step trained somebody or kept something: at most it measured."""
+def _has_no_step(out: Path) -> bool:
+    """Whether a run ended before a step trained or stored something. It measured at most."""
     if (out / "summary.json").exists():
         return False
     try:
@@ -175,19 +178,20 @@ def _did_no_step(out: Path) -> bool:
     return sum(bool(row.get("step")) for row in Logs(out).rows("metrics.jsonl")) <= num_saved
 
 
-def _can_go_on(config: RunConfig, out: Path) -> bool:
-    """Whether the run is one with these settings, and with these inputs as they are now."""
+def _can_resume(config: RunConfig, out: Path) -> bool:
+    """Whether a run has these settings, and inputs as they are now."""
     try:
         saved = saved_config(out)
         if type(saved) is not type(config) or difference(saved, config):
             return False
-        origins = [load_state(place)["origin"] for place in newest_first(out)[:1]]
-        return not origins or not changed_inputs(origins[0], compute_provenance(config))
+        provenances = [load_state(checkpoint)["origin"] for checkpoint in newest_first(out)[:1]]
+        return not provenances or not changed_inputs(provenances[0], compute_provenance(config))
     except (WhetError, OSError, ValueError, KeyError):  # its plug-in is gone, say
         return False
 
 
 def _check_same(config: RunConfig, out: Path) -> None:
+    """Raises: RunError where the run in `out` has another config."""
     saved = saved_config(out)
     if type(saved) is not type(config):
         raise RunError(f"{out} holds a run of another method, {saved.method}: choose another --out, or --overwrite")
@@ -204,13 +208,13 @@ def _check_same(config: RunConfig, out: Path) -> None:
 
 
 def _finished(out: Path) -> dict[str, Any] | None:
-    """The summary of a run that has one. None: it has not ended, or what says so cannot be read."""
+    """The summary of a finished run. None: the run has not finished, or its summary is damaged."""
     file = out / "summary.json"
     if not file.exists():
         return None
     try:
         summary = json.loads(file.read_text(encoding="utf-8"))
-        whole = isinstance(summary["rows"], dict) and isinstance(summary["seconds"], int | float)
+        is_whole = isinstance(summary["rows"], dict) and isinstance(summary["seconds"], int | float)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        whole = False
-    return summary if whole else None
+        is_whole = False
+    return summary if is_whole else None

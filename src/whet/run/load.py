@@ -1,6 +1,6 @@
-"""A run's policies, opened to be used: which there are, which is the best, what each can be asked for, and its weights.
+"""Loads a run's policies for use: which there are, which is the best, which skills each has, and its weights.
 
-Which policy is a run's best one, and what it can be asked for, its method's spec says (`final_policies`, `skills`).
+The method's spec says which policy is the best, and which skills it has (`final_policies`, `skills`).
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from whet.methods.registry import preset_of
 from whet.models.policy import Policy, load_policies
 from whet.models.provenance import source_of
 from whet.run.launch import saved_config
-from whet.run.provenance import changed_inputs, compute_provenance, in_short
+from whet.run.provenance import changed_inputs, compute_provenance, first_few
 from whet.tasks.prompts import Prompts, find_prompts
 from whet.trainer.checkpoint import load_state, newest_whole
 
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """What a run has come to, by its newest whole checkpoint."""
+    """A run as of its newest whole checkpoint."""
 
     folder: Path
     config: RunConfig
     algorithm: type[Algorithm[Any]]
     checkpoint: Path
     versions: Mapping[str, int]
-    """Updates seen, by policy."""
+    """Number of updates, by policy."""
     forks: Mapping[str, str]
-    """Frozen copies, and the policy that each is one of."""
+    """Frozen copies: the name of each, and of the policy that it copies."""
     origin: Mapping[str, Any]
-    """What the run was made of: settings, digests of its inputs, versions. See `run.provenance`."""
+    """The run's provenance: settings, digests of its inputs, versions. See `run.provenance`."""
 
     @property
     def spec(self) -> MethodSpec:
@@ -50,64 +50,63 @@ class LoadedRun:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the policies that are language models, the best one first."""
+        """The policies that are language models, the best one first."""
         models = self.spec.models(self.config)
         return (self.best, *(name for name in self.versions if name != self.best and self.role(name) in models))
 
     def role(self, name: str) -> str:
-        """Whose copy a policy is; its own name, where it is none's."""
+        """The policy that a frozen copy is made of. Of any other policy: its name."""
         while name in self.forks:
             name = self.forks[name]
         return name
 
     def skills(self, name: str) -> dict[Skill, SamplingConfig]:
-        """What a policy can be asked for, and how it is sampled then."""
+        """A policy's skills, and how it is sampled for each."""
         settings = self.spec.skills.get(self.role(name), {})
         return {skill: attrgetter(path)(self.config) for skill, path in settings.items()}
 
     def who(self, skill: Skill) -> str | None:
-        """The policy that is asked for something: the best one, else another that was trained, else any. None: none of
-        this run's can."""
+        """The policy to ask for a skill: the best one, else another trained one, else any. None: no policy has it."""
         order = (*reversed(self.spec.final_policies), *self.spec.roles)
         return next((name for name in order if name in self.versions and skill in self.skills(name)), None)
 
     def words(self, prompts: str | None = None) -> Prompts:
-        """How the policies are asked.
+        """The prompts of the policies.
 
         Args:
-            prompts: in place of the run's, by its name or file.
+            prompts: a name or file, in place of the run's. None: the run's.
         """
         return self.spec.prompts(find_prompts(prompts or self.config.prompts))
 
     def place(self, name: str) -> Path:
         """The folder of a policy's weights, in the Hugging Face layout (with LoRA: its adapter, in PEFT's).
 
-        Raises: ConfigError where there is none of that name.
+        Raises: ConfigError where there is no such policy.
         """
         self.check([name])
         return self.checkpoint / "policies" / name
 
     def check(self, names: Iterable[str]) -> None:
-        """Raises: ConfigError where one of these is no language model of the run."""
+        """Raises: ConfigError where a name is of no language model of the run."""
         for name in names:
             if name not in self.names:
                 raise ConfigError(f"{self.folder} has no policy {name!r}; choose of: {', '.join(self.names)}")
 
     def model(self, name: str) -> ModelConfig:
-        """The settings that a policy was loaded by; `path` is where the run began."""
+        """The settings that a policy was loaded by. `path` names the weights that the run started from."""
         return self.spec.models(self.config)[self.role(name)]
 
     def source(self, name: str) -> Mapping[str, Any]:
-        """Where a policy came from and under which licence: `models.provenance.Source.record`."""
+        """A policy's provenance and licence: `models.provenance.Source.record`."""
         return source_of(str(self.place(name))).record
 
     def _check_base(self, role: str) -> None:
-        """Raises: RunError where an adapter would lie over another base than it was trained over."""
+        """Raises: RunError where the base of an adapter is not the one that it was trained over."""
         now = compute_provenance(self.config)
-        changes = [each for each in changed_inputs(self.origin, now) if each.startswith(f"{role}.path = ")]
+        changes = [change for change in changed_inputs(self.origin, now) if change.startswith(f"{role}.path = ")]
         if changes:
             raise RunError(
-                f"the adapters of {self.folder} lie over a base that is not there as it was: {in_short(changes)}; put "
+                f"the adapters of {self.folder} lie over a base that is not there as it was: {first_few(changes)}; put "
                 "it back"
             )
 
@@ -118,16 +117,16 @@ class LoadedRun:
 
         Args:
             dtype: None: the run's.
-        Raises: ConfigError.
+        Raises: ConfigError where a name is of no policy; RunError where an adapter's base is gone or replaced.
         """
         models = {}
         for name in names:
-            place, model = self.place(name), self.model(name)
+            folder, model = self.place(name), self.model(name)
             if model.lora is not None:
                 self._check_base(self.role(name))
             changed: dict[str, Any] = {"device": device, "dtype": dtype or model.dtype, "gradient_checkpointing": False}
             if model.lora is None:  # else what is loaded is the base, and the checkpoint's adapter goes over it
-                changed |= {"path": str(place), "random_weights": None}
+                changed |= {"path": str(folder), "random_weights": None}
             models[name] = model.model_copy(update=changed)
         policies = load_policies(models)
         for name, policy in policies.items():
@@ -138,9 +137,9 @@ class LoadedRun:
 
 
 def load_run(run: Path | str) -> LoadedRun:
-    """What a run has come to, also where it goes on.
+    """Loads a run as of its newest whole checkpoint, also while it trains.
 
-    Raises: RunError where it has no checkpoint, or none that is whole; ConfigError where it is no run.
+    Raises: RunError where it has no checkpoint, no whole one, or no model; ConfigError where it is no run.
     """
     run = Path(run)
     config = saved_config(run)

@@ -1,6 +1,6 @@
-"""What a run is made of: its settings, the files that it read, the threads that it sums with, the versions it runs on.
+"""The provenance of a run: settings, digests of the files that it read, number of threads, versions of packages.
 
-Kept in every checkpoint, and compared before one is gone on from: a run never goes on as another without a word.
+Every checkpoint holds it. It is compared before a run resumes, so that no run silently continues as another one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ from whet.tasks.hub import local_folder
 
 PACKAGE = Path(whet.__file__).parent
 MODEL_FILES = (".safetensors", ".json", ".jinja", ".txt", ".model")
-"""What loading reads of a model's folder. The rest (a readme, optimiser states, older checkpoints) may change."""
+"""Endings of the files that loading reads from a model's folder. Others, such as a readme, may change."""
 PACKAGES = ("torch", "transformers", "tokenizers", "peft", "math-verify", "reasoning-gym")
 
 
 def compute_provenance(config: RunConfig) -> dict[str, Any]:
-    """As JSON. Every file is read whole, once at the start of a session: 0.7 s for 1 GB, which the model's loading has
-    just brought into memory."""
+    """The provenance of a run with these settings and the files as they are now: a tree of JSON.
+
+    Reads every file whole. 1 GB takes 0.7 s where loading the model has just brought it into memory.
+    """
     inputs = dict(_inputs(config))
     digests = {path: _digest(path) for path in set(inputs.values())}
     return {
@@ -46,8 +48,8 @@ def compute_provenance(config: RunConfig) -> dict[str, Any]:
         "num_threads": plain(config)["num_threads"] or torch.get_num_threads(),
         "versions": {
             "whet": version(),
-            **{name: found for name in PACKAGES if (found := _version(name))},
-            "whet's code": _own_code(),
+            **{name: installed for name in PACKAGES if (installed := _version(name))},
+            "whet's code": _code_digest(),
             "processor features": torch.backends.cpu.get_cpu_capability(),
             **({"GPU": torch.cuda.get_device_name(0)} if torch.cuda.is_available() else {}),
         },
@@ -55,12 +57,13 @@ def compute_provenance(config: RunConfig) -> dict[str, Any]:
 
 
 def check_settings(saved: Mapping[str, Any], config: RunConfig, place: Path) -> None:
-    """Whether a checkpoint was made under these settings, but for phases that are longer now. A key that is new since
-    then has its default in it.
+    """Checks that a checkpoint was made with these settings. Phases may be longer now, and access to endpoints differ.
+
+    A key that the checkpoint lacks had its default then.
 
     Args:
-        saved: its origin.
-        place: the checkpoint.
+        saved: the checkpoint's provenance.
+        place: the checkpoint's folder.
     Raises: RunError with the difference.
     """
     try:
@@ -71,44 +74,51 @@ def check_settings(saved: Mapping[str, Any], config: RunConfig, place: Path) -> 
             f"({error}): install that version to go on"
         ) from error
     free = {key for key, was, now in changed_steps(plain(before), plain(config)) if now > was}
-    free |= changed_ways(plain(before), plain(config))
+    free |= changed_access(plain(before), plain(config))
     if changes := [change for change in difference(before, config) if change.partition(":")[0] not in free]:
         raise RunError(
-            f"{place} was made with other settings than config.yaml has now ({in_short(changes)}): put the file back "
+            f"{place} was made with other settings than config.yaml has now ({first_few(changes)}): put the file back "
             "as it was, or start another run"
         )
 
 
 def changed_steps(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    """Phases' numbers of steps that differ between two settings: the key, what it was, what it is."""
-    old, new = (dict(_num_steps("", settings)) for settings in (before, now))
+    """Numbers of steps that differ between two settings: the dotted key, the value before, the value now."""
+    old, new = (dict(_steps_by_key("", settings)) for settings in (before, now))
     return [(key, old[key], new[key]) for key in old.keys() & new.keys() if old[key] != new[key]]
 
 
-WAYS = ("url", "key_env", "max_concurrency", "timeout_s", "retries", "max_tokens", "cache")
-"""How an endpoint is reached, which may change while a run goes on; not who answers there, and how."""
+ACCESS = ("url", "key_env", "max_concurrency", "timeout_s", "retries", "max_tokens", "cache")
+"""Settings of how an endpoint is reached, which may change when a run resumes. Who answers there may not."""
 
 
-def changed_ways(before: Any, now: Any, key: str = "") -> set[str]:
-    """The keys of an endpoint's ways that differ between two settings."""
+def changed_access(before: Any, now: Any, prefix: str = "") -> set[str]:
+    """The dotted keys of endpoints' `ACCESS` that differ between two settings."""
     if not isinstance(before, Mapping) or not isinstance(now, Mapping):
         return set()
     is_endpoint = before.get("kind") == now.get("kind") == "endpoint"
-    found = {f"{key}{name}" for name in WAYS if is_endpoint and before.get(name) != now.get(name)}
-    return found.union(*(changed_ways(before[name], now[name], f"{key}{name}.") for name in before.keys() & now.keys()))
+    changed = {f"{prefix}{name}" for name in ACCESS if is_endpoint and before.get(name) != now.get(name)}
+    for name in before.keys() & now.keys():
+        changed |= changed_access(before[name], now[name], f"{prefix}{name}.")
+    return changed
 
 
-def _num_steps(key: str, tree: Any) -> Iterator[tuple[str, int]]:
+def _steps_by_key(prefix: str, tree: Any) -> Iterator[tuple[str, int]]:
     for name, value in tree.items() if isinstance(tree, Mapping) else ():
         if name == "num_steps" and isinstance(value, int):
-            yield f"{key}{name}", value
-        yield from _num_steps(f"{key}{name}.", value)
+            yield f"{prefix}{name}", value
+        yield from _steps_by_key(f"{prefix}{name}.", value)
 
 
 def changed_inputs(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What a run read or summed with, and is not so any more: a sentence each."""
+    """The files and threads that are not as they were, a sentence each.
+
+    Args:
+        saved: the provenance of a checkpoint.
+        now: the provenance that a run would have now.
+    """
     before, after = saved["inputs"], now["inputs"]
-    found = [
+    changes = [
         f"{name} {'is gone' if name not in after else 'is new' if name not in before else 'was replaced'} since the "
         "run began"
         for name in sorted(before.keys() | after.keys())
@@ -116,36 +126,38 @@ def changed_inputs(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
     ]
     if saved["num_threads"] != now["num_threads"]:
         was, threads = saved["num_threads"], now["num_threads"]
-        found.append(f"the CPU threads were {was} and would be {threads} (OMP_NUM_THREADS={was} makes them so)")
-    return found
+        changes.append(f"the CPU threads were {was} and would be {threads} (OMP_NUM_THREADS={was} makes them so)")
+    return changes
 
 
 def changed_versions(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Another version is a warning, not a refusal: it is the same run, only its last bits may not be those of an
-    unbroken one, and who updated a package often cannot go back."""
+    """The versions that are not as they were: `torch 2.8.0 -> 2.9.0`.
+
+    They call for a warning, not a refusal: only last bits may differ, and an update can often not be undone.
+    """
     before, after = saved["versions"], now["versions"]
     names = sorted(before.keys() | after.keys())
-    return [f"{n} {before.get(n)} -> {after.get(n)}" for n in names if before.get(n) != after.get(n)]
+    return [f"{name} {before.get(name)} -> {after.get(name)}" for name in names if before.get(name) != after.get(name)]
 
 
-def in_short(found: Sequence[str], most: int = 4) -> str:
-    """The first few of a list, for a sentence."""
-    more = len(found) - most
-    return "; ".join(found[:most]) + (f"; and {more} more" if more > 0 else "")
+def first_few(clauses: Sequence[str], limit: int = 4) -> str:
+    """The first few clauses, for a sentence, and how many more there are."""
+    more = len(clauses) - limit
+    return "; ".join(clauses[:limit]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _inputs(config: RunConfig) -> Iterator[tuple[str, Path]]:
-    """Files by a name that says which setting led to them."""
+    """The files that a run reads, each with a name that begins with its setting."""
     yield from _plugin_modules(config)
     for setting, kind, name in inputs_of(config):
         if kind == "file":
             if _is_file(Path(name)):
                 yield f"{setting} = {name}", Path(name)
             continue
-        if kind == "dataset":  # of the hub's own, the commit says what is in it
-            if set_folder := local_folder(name):
-                for path in sorted(each for each in set_folder.rglob("*") if each.is_file()):
-                    yield f"{setting} = {name}, file {path.relative_to(set_folder)},", path
+        if kind == "dataset":  # the commit identifies what is in a data set of the hub
+            if data_folder := local_folder(name):
+                for path in sorted(file for file in data_folder.rglob("*") if file.is_file()):
+                    yield f"{setting} = {name}, file {path.relative_to(data_folder)},", path
             continue
         folder = _model_folder(name)
         if folder is None:
@@ -156,8 +168,8 @@ def _inputs(config: RunConfig) -> Iterator[tuple[str, Path]]:
 
 
 def _plugin_modules(config: RunConfig) -> Iterator[tuple[str, Path]]:
-    """What plug-ins import from their own folders, and the files of those that are installed."""
-    for name in config.__dict__["plugins"]:  # looking is no reading
+    """The modules that plug-ins import from their folders, and the files of installed plug-ins."""
+    for name in config.__dict__["plugins"]:  # a look-up that counts as no read
         file = Path(name).resolve()
         for path in module_files(file):
             yield f"plugins = {name}, module {path.relative_to(file.parent)},", path
@@ -169,14 +181,14 @@ def _plugin_modules(config: RunConfig) -> Iterator[tuple[str, Path]]:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # no possible name: reading it says so
+    except (OSError, ValueError):  # no possible name: whoever reads it reports it
         return False
 
 
 def _digest(path: Path) -> str:
     try:
         return digest(path)
-    except OSError as error:  # reading it says so, with advice
+    except OSError as error:  # whoever reads it reports it, with advice
         return f"unreadable: {error.strerror}"
 
 
@@ -186,18 +198,18 @@ def _model_folder(name: str) -> Path | None:
     if place.is_dir():
         return place
     try:
-        found = try_to_load_from_cache(name, "config.json")
-    except ValueError:  # no hub id either: loading says so
+        config_file = try_to_load_from_cache(name, "config.json")
+    except ValueError:  # no hub id either: loading reports it
         return None
-    return Path(found).parent if isinstance(found, str) else None
+    return Path(config_file).parent if isinstance(config_file, str) else None
 
 
-def _own_code() -> str:
-    """A digest of this package's modules: one version number may have seen many of them."""
-    found = sha256()
+def _code_digest() -> str:
+    """A digest of this package's modules, as code changes more often than its version."""
+    code = sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
-        found.update(str(path.relative_to(PACKAGE)).encode() + path.read_bytes())
-    return found.hexdigest()[:12]
+        code.update(str(path.relative_to(PACKAGE)).encode() + path.read_bytes())
+    return code.hexdigest()[:12]
 
 
 def _version(name: str) -> str | None:

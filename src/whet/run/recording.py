@@ -1,4 +1,4 @@
-"""What an agent plays, kept as trajectories (AgentGym's files) and as pairs of a better and a worse episode."""
+"""Records an agent's episodes as trajectories (AgentGym's files), and as pairs of a better and a worse one."""
 
 from __future__ import annotations
 
@@ -27,64 +27,66 @@ from whet.trajectories.records import ENV_SEED, FIRST_REPLY, Trajectory, convers
 from whet.types import FAULTS, Episode, Task
 
 AT_A_TIME = 32
-"""Items that are played together."""
+"""Items that are rolled out together."""
 Against = Literal["expert", "own"]
 
 
 @dataclass
 class Recorded:
-    """What was played."""
+    """Recorded episodes and pairs, and counts of what is left out."""
 
     episodes: list[Trajectory] = field(default_factory=list)
     """In the order of the items, those of an item next to each other."""
     pairs: list[Pair] = field(default_factory=list)
     num_failed: int = 0
-    """Episodes that a world or an endpoint has lost; they are nowhere else."""
+    """Episodes lost to a failed environment or endpoint. They are in no file."""
     reason: str = ""
-    """Of the last of these."""
+    """Why the last of these failed."""
     num_silent: int = 0
-    """Episodes in which the agent never came to its turn."""
-    num_unled: int = 0
-    """Items of which the expert's worlds have failed, so that they make no pairs."""
-    num_unlike: int = 0
-    """Episodes that begin with another observation than the better one's, so that they make no pairs."""
+    """Episodes in which the agent had no turn."""
+    num_expert_failed: int = 0
+    """Items whose expert's environment failed, so that they make no pairs."""
+    num_other_starts: int = 0
+    """Episodes that start with another observation than the better one, so that they make no pairs."""
 
     @property
     def left_out(self) -> list[str]:
-        """What is nowhere in the files, a clause each."""
+        """What is in no file, a clause each."""
         counts = {
             f"episodes that failed ({self.reason})": self.num_failed,
             "in which the agent had no turn": self.num_silent,
-            "items whose expert's world failed": self.num_unled,
-            "episodes that begin with another observation": self.num_unlike,
+            "items whose expert's world failed": self.num_expert_failed,
+            "episodes that begin with another observation": self.num_other_starts,
         }
         return [f"{count:,} {what}" for what, count in counts.items() if count]
 
     @property
-    def num_won(self) -> int:
-        return sum(bool(each.success) for each in self.episodes)
+    def num_successes(self) -> int:
+        return sum(bool(episode.success) for episode in self.episodes)
 
 
 def is_by_rule(player: str) -> TypeGuard[Player]:
+    """Whether a player acts by a rule, without a policy."""
     return player in PLAYERS
 
 
 def trajectory_of(
     episode: Episode, info: EnvironmentInfo, rules: str, *, source: str, env_seed: int, format: str = "react"
-) -> Trajectory:  # fmt: skip
-    """An agent's episode as a conversation. Control tokens that the model wrote are in none of its texts.
+) -> Trajectory:
+    """An agent's episode as a conversation, without the control tokens that a model wrote.
 
     Args:
-        rules: the first message; it stands there whether or not the agent was told them.
-        world_seed: is kept, so that the episode can be replayed.
-        format: of its replies; is kept where it is not the one that files have.
+        rules: the first message, whether or not the agent read it.
+        source: who acted.
+        env_seed: the environment's seed. It is recorded, so that the episode can be replayed.
+        format: of the replies. It is recorded where it is not that of AgentGym's files.
     """
     reward = reward_of(episode)
     return Trajectory(
         item_id=f"{info.name}_{episode.task.info[ITEM]}",
         messages=conversation(
             rules,
-            [each.text for each in episode.segments if each.role == OBSERVATION],
+            [segment.text for segment in episode.segments if segment.role == OBSERVATION],
             [turn.text for turn in turns_of(episode)],
         ),
         reward=reward,
@@ -95,23 +97,23 @@ def trajectory_of(
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be recorded."""
+class RecordSettings:
+    """What to record."""
 
     player: str
-    """expert, random, constant; any other name is that of the config's policy."""
+    """`expert`, `random` or `constant`. Any other name stands for the config's policy."""
     split: str = "train"
     num_items: int | None = None
-    """Of each environment, from all parts of its list. None: all."""
+    """Items of each environment, evenly from its list. None: all."""
     num_samples: int = 1
-    """Episodes of each item, in one world. 1: greedy."""
+    """Episodes of each item, under one environment seed. 1: greedy."""
     against: Against | None = None
-    """What makes pairs of them: the scripted expert's episodes of the same worlds, or of an item's own episodes the
-    worst beside the best. None: no pairs."""
+    """expert: pairs with the scripted expert's episodes of the same items. own: an item's best and worst episode. None:
+    no pairs."""
     reward_gap: float = REWARD_GAP
-    """The least distance of a pair's scores."""
+    """The least difference of a pair's scores, in [0, 1]."""
     threshold: float = EXPERT_THRESHOLD
-    """The least score of the better one."""
+    """The least score of the better one, in [0, 1]."""
 
     def __post_init__(self) -> None:
         if self.against is not None and is_by_rule(self.player):
@@ -120,96 +122,106 @@ class Wanted:
             raise ConfigError("against = own compares the episodes of an item: ask for 2 samples or more")
 
 
-def record(config: AgentRunConfig, wanted: Wanted, progress: Progress) -> Recorded:
-    """Play items and keep the episodes.
+def record(config: AgentRunConfig, settings: RecordSettings, progress: Progress) -> Recorded:
+    """Rolls out items and records the episodes.
 
     Args:
-        config: of method `agent`: the policy, the environments, `evaluation.max_turns`.
+        config: of method `agent`: policy, environments and `evaluation.max_turns`.
     Raises: ConfigError, DataError, EnvError, RunError.
     """
-    found = Recorded()
-    with measuring(config, None, wanted.split, (), progress) as (session, _):
+    recorded = Recorded()
+    with measuring(config, None, settings.split, (), progress) as (session, _):
         algorithm = session.algorithm
         assert isinstance(algorithm, AgentAlgorithm)
         rollouts = algorithm.rollouts
         lacking = [name for name, info in rollouts.infos.items() if info.expert is None]
-        if "expert" in (wanted.player, wanted.against) and lacking:
+        if "expert" in (settings.player, settings.against) and lacking:
             raise ConfigError(f"{', '.join(lacking)} has no scripted expert: let a policy play, against = own")
         tasks = [
             task
-            for own in by_environment(rollouts.run.tasks[wanted.split]).values()
-            for task in _some(own, wanted.num_items)
+            for env_tasks in by_environment(rollouts.run.tasks[settings.split]).values()
+            for task in _evenly_chosen(env_tasks, settings.num_items)
         ]
         progress.begin("recording", 0, len(tasks))
         for start in range(0, len(tasks), AT_A_TIME):
-            now = tasks[start : start + AT_A_TIME]
-            _play(rollouts, now, wanted, found)
-            progress.step(start + len(now), {"success": found.num_won / max(1, len(found.episodes))})
+            chunk = tasks[start : start + AT_A_TIME]
+            _record_chunk(rollouts, chunk, settings, recorded)
+            progress.step(start + len(chunk), {"success": recorded.num_successes / max(1, len(recorded.episodes))})
         progress.end()
-    if not found.episodes:
-        why = f": {found.reason}" if found.reason else ""
+    if not recorded.episodes:
+        why = f": {recorded.reason}" if recorded.reason else ""
         raise RunError(f"no episode of {len(tasks)} items came to an end, and nothing was written{why}")
-    return found
+    return recorded
 
 
-def _some(tasks: Sequence[Task], count: int | None) -> Sequence[Task]:
+def _evenly_chosen(tasks: Sequence[Task], count: int | None) -> Sequence[Task]:
     if count is None or count >= len(tasks):
         return tasks
     return [tasks[i * len(tasks) // count] for i in range(count)]
 
 
-def _play(rollouts: AgentRollouts, tasks: Sequence[Task], wanted: Wanted, found: Recorded) -> None:
+def _record_chunk(rollouts: AgentRollouts, tasks: Sequence[Task], settings: RecordSettings, recorded: Recorded) -> None:
+    """Rolls out some tasks and adds to `recorded`."""
     rules = {name: rules_of(info, rollouts.config.format).text for name, info in rollouts.infos.items()}
-    groups, seeds = _groups(rollouts, tasks, wanted)
+    groups, seeds = _roll_out_groups(rollouts, tasks, settings)
     experts = {}
-    if wanted.against == "expert":
+    if settings.against == "expert":
         lost: list[int] = []
-        shown = experts_of(rollouts.config, tasks, rollouts.infos, seeds, lambda item, _: lost.append(item))
-        experts = {task.id: each for task, each in shown}
-        found.num_unled += len(lost)
+        pairs = experts_of(rollouts.config, tasks, rollouts.infos, seeds, lambda item, _: lost.append(item))
+        experts = {task.id: trajectory for task, trajectory in pairs}
+        recorded.num_expert_failed += len(lost)
     for task, group in zip(tasks, groups, strict=True):
         info = rollouts.infos[str(task.info[ENVIRONMENT])]
-        whole = [each for each in group if each.outcome not in FAULTS]
-        said = [each for each in whole if turns_of(each)]
-        found.num_failed += len(group) - len(whole)
-        found.reason = next((each.reason for each in group if each.outcome in FAULTS), found.reason)
-        found.num_silent += len(whole) - len(said)
-        episodes = [
+        whole = [episode for episode in group if episode.outcome not in FAULTS]
+        with_turns = [episode for episode in whole if turns_of(episode)]
+        recorded.num_failed += len(group) - len(whole)
+        recorded.reason = next((episode.reason for episode in group if episode.outcome in FAULTS), recorded.reason)
+        recorded.num_silent += len(whole) - len(with_turns)
+        trajectories = [
             trajectory_of(
-                each,
+                episode,
                 info,
                 rules[info.name],
-                source=wanted.player,
+                source=settings.player,
                 env_seed=seeds[task.id],
                 format=rollouts.config.format,
             )
-            for each in said
+            for episode in with_turns
         ]
-        found.episodes += episodes
-        ranked = sorted(episodes, key=lambda each: each.reward or 0.0, reverse=True)  # of equals the first comes first
-        better = experts.get(task.id) if wanted.against == "expert" else next(iter(ranked), None)
-        if wanted.against is None or better is None:
+        recorded.episodes += trajectories
+        # A stable sort: of equal rewards the first comes first.
+        ranked = sorted(trajectories, key=lambda trajectory: trajectory.reward or 0.0, reverse=True)
+        better = experts.get(task.id) if settings.against == "expert" else next(iter(ranked), None)
+        if settings.against is None or better is None:
             continue
-        others = episodes if wanted.against == "expert" else ranked[-1:]
-        alike = [each for each in others if each.messages[:FIRST_REPLY] == better.messages[:FIRST_REPLY]]
-        found.num_unlike += len(others) - len(alike)
-        found.pairs += preference_pairs(
-            [better], alike, reward_gap=wanted.reward_gap, expert_threshold=wanted.threshold, scale=info.scale
+        others = trajectories if settings.against == "expert" else ranked[-1:]
+        start = better.messages[:FIRST_REPLY]
+        comparable = [other for other in others if other.messages[:FIRST_REPLY] == start]
+        recorded.num_other_starts += len(others) - len(comparable)
+        recorded.pairs += preference_pairs(
+            [better],
+            comparable,
+            reward_gap=settings.reward_gap,
+            expert_threshold=settings.threshold,
+            scale=info.scale,
         )
 
 
-def _groups(
-    rollouts: AgentRollouts, tasks: Sequence[Task], wanted: Wanted
+def _roll_out_groups(
+    rollouts: AgentRollouts, tasks: Sequence[Task], settings: RecordSettings
 ) -> tuple[list[list[Episode]], Mapping[str, int]]:
-    """The episodes of each task, and the seed of its world, which is the same for every player: what two of them did
-    makes pairs."""
-    most, is_greedy = rollouts.config.evaluation.max_turns, wanted.num_samples == 1
-    agents = rollouts.agents(POLICY, "recording", max_turns=most, greedy=is_greedy)
+    """The episodes of each task, and its environment's seed.
+
+    The seed is the same for every player, so that episodes of two players make pairs.
+    """
+    max_turns, is_greedy = rollouts.config.evaluation.max_turns, settings.num_samples == 1
+    agents = rollouts.agents(POLICY, "recording", max_turns=max_turns, greedy=is_greedy)
     seeds = {task.id: agents[str(task.info[ENVIRONMENT])].env_seed(task, 0) for task in tasks}
-    if is_by_rule(wanted.player):
-        return rollouts.scripted_episodes(wanted.player, tasks, wanted.num_samples, seeds), seeds
+    if is_by_rule(settings.player):
+        return rollouts.scripted_episodes(settings.player, tasks, settings.num_samples, seeds), seeds
     groups = rollouts.run.runtime.by_task(
-        lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample), tasks,
-        num_samples=wanted.num_samples,
-    )  # fmt: skip
+        lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample),
+        tasks,
+        num_samples=settings.num_samples,
+    )
     return groups, seeds

@@ -1,4 +1,4 @@
-"""One run from settings to summary: load, check, train, measure, save. What `whet train` and `whet resume` call."""
+"""One run from settings to summary: loads, checks, trains, measures, saves. `whet train` and `whet resume` call it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from whet.rollout.environments import Environments
 from whet.rollout.free import Arrivals
 from whet.rollout.runtime import Runtime
 from whet.run.data import load_grader, load_tasks
-from whet.run.selfchecks import of_policy
+from whet.run.selfchecks import policy_warnings
 from whet.run_folder.folder import RunFolder
 from whet.seeds import seed_of
 from whet.tasks.files import DataError, parse_json, read_text
@@ -44,30 +44,30 @@ from whet.types import Request, Sampling, tail_row
 logger = logging.getLogger(__name__)
 
 UNEQUAL = "unequal_start"
-"""The event of members of a group that began with other prompts."""
+"""The event where members of a group began with different prompts."""
 
 
 @dataclass
 class Session:
-    """A run that is ready to go."""
+    """A run that is ready to train."""
 
     algorithm: Algorithm[Any]
     loop: Loop
     grader: Grader
     problems: Problems
     sampled: tuple[str, ...]
-    """The policies that were loaded, all of which are sampled from."""
+    """The policies that were loaded. All of them are sampled."""
     lengths: Mapping[str, Lengths]
-    """Of what may be put to them."""
+    """By policy, the most tokens of a prompt and of what models write after it."""
     envs: Environments | None = None
-    begins: bool = False
-    """Whether it begins its run, and does not go on with one."""
+    is_new: bool = False
+    """Whether it starts a run, and does not resume one."""
 
     def go(self) -> dict[str, Any]:
-        """Train and measure to the end.
+        """Trains and measures to the end, then closes the session.
 
-        Returns: the summary that is also in `summary.json`.
-        Raises: loop.Stopped, RunError, ValueError; the folder stays resumable.
+        Returns: the summary, as in `summary.json`.
+        Raises: loop.Stopped, RunError, ValueError. The run can be resumed after each.
         """
         folder = self.loop.folder
         try:
@@ -86,61 +86,67 @@ class Session:
             folder.event("info", "finished", f"finished after {summary['seconds']:.0f} s")
             return summary
         except BaseException:
-            if self.begins and self.loop.has_done_nothing:
+            if self.is_new and self.loop.has_done_nothing:
                 folder.discard()
             raise
         finally:
             self.close()
 
     def _link_best(self) -> None:
-        """To the best policy's folder in the last checkpoint, which is the newest one now. There is none where
-        nothing is trained, or endpoints and rules sit in all seats."""
+        """Links `best` to the best policy's folder in the newest checkpoint, which is the last.
+
+        There is none where nothing is trained, or where endpoints and rules have all roles.
+        """
         if self.algorithm.spec.report.makes or not self.loop.policies:
             return
         best = self.algorithm.spec.best_of(self.loop.policies)
-        place = newest_first(self.loop.folder.path)[0] / "policies" / best
-        if trouble := self.loop.folder.link_best(place):
-            self.loop.folder.event("info", "no_link", trouble)
-            self.loop.progress.tell("info", trouble)
+        folder = newest_first(self.loop.folder.path)[0] / "policies" / best
+        if problem := self.loop.folder.link_best(folder):
+            self.loop.folder.event("info", "no_link", problem)
+            self.loop.progress.tell("info", problem)
 
     def close(self) -> None:
+        """Closes grader and environments, and releases the folder."""
         self.close_services()
         self.loop.folder.release()
 
     def close_services(self) -> None:
-        """End the processes and worlds that it plays with."""
+        """Closes grader and environments, with their processes."""
         self.grader.close()
         if self.envs is not None:
             self.envs.close()
 
 
 def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: Problems | None = None) -> Session:
-    """Load everything that the settings name, and put the algorithm together. Writes nothing.
+    """Loads everything that the settings name, and makes the algorithm. Writes nothing.
 
     Args:
-        measured: what is measured, and nothing trained. None: the problems that the settings name, to train with.
+        measured: problems to measure, in a session that does not train. None: the settings' problems, to train with.
     Raises: ConfigError, DataError, UnknownName: bad input, before any work is done.
     """
-    kind = preset_of(config.method).algorithm
-    spec = kind.spec
-    wording = config.prompts if spec.uses_prompts else config.__dict__["prompts"]  # looking is no reading
-    if problem := prompts_problem(wording, config.data):
+    algorithm_class = preset_of(config.method).algorithm
+    spec = algorithm_class.spec
+    # A look-up in `__dict__` counts as no read, so that prompts set in vain are reported.
+    prompts_name = config.prompts if spec.uses_prompts else config.__dict__["prompts"]
+    if problem := prompts_problem(prompts_name, config.data):
         raise ConfigError(problem)
     for term in _added_terms(config):
-        REWARDS.entry(term)  # before a step is played, and not at the first one that pays it
+        REWARDS.entry(term)  # an unknown name is refused now, and not at the first step that scores it
     set_determinism(config.num_threads)
     torch.manual_seed(config.seed)
-    prompts = find_prompts(wording)
+    prompts = find_prompts(prompts_name)
     problems = measured or load_tasks(config.data)
     grader = load_grader(config.data)
     if isinstance(grader, UserGrader):
         grader.check(task for split in problems.tasks.values() for task in split)
     policies = load_policies(spec.models(config))
     names = tuple(policies)
-    _warn_of_types(policies, progress)
-    warnings = [text for policy in policies.values() for text in of_policy(policy)]
+    _warn_of_bfloat16(policies, progress)
+    warnings = [warning for policy in policies.values() for warning in policy_warnings(policy)]
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
-    endpoints = {name: EndpointEngine(name, each, endpoint_cache()) for name, each in spec.endpoints(config).items()}
+    endpoints = {
+        name: EndpointEngine(name, settings, endpoint_cache()) for name, settings in spec.endpoints(config).items()
+    }
     envs = spec.environments(config)
     folder.max_trace_bytes = config.max_trace_bytes
     runtime = Runtime(policies, grader.grade, config.engine, endpoints, config.faults, envs)
@@ -150,40 +156,43 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
         runtime.arrivals = arrivals_of(config.engine.arrivals, folder)
         loop.before_step = runtime.arrivals.at
     runtime.watchdog.stacks = folder.path / "stalls.txt"
-    runtime.watchdog.say = partial(_tell_stall, loop)
-    runtime.say_unequal = partial(_tell_unequal, loop)
+    runtime.watchdog.say = partial(_report_stall, loop)
+    runtime.say_unequal = partial(_report_unequal, loop)
     run_context = RunContext(loop, problems.tasks, grader.grade, prompts, runtime, trains=measured is None)
-    algorithm = kind(config, run_context)
-    lengths = check_prompts([each for each in spec.conversations(algorithm) if each.policy in policies], policies)
+    algorithm = algorithm_class(config, run_context)
+    conversations = [talk for talk in spec.conversations(algorithm) if talk.policy in policies]
+    lengths = check_prompts(conversations, policies)
     run_context.warnings.extend(dict.fromkeys(warnings))
     read_all(config)
     return Session(algorithm, loop, grader, problems, names, lengths, envs)
 
 
 def arrivals_of(file: str | None, folder: RunFolder) -> Arrivals:
-    """The log of this run's arrivals, kept to those of another run if there is one.
+    """The log of this run's arrivals.
 
-    Raises: DataError where the other's cannot be read.
+    Args:
+        file: another run's `arrivals.jsonl`, whose order this run repeats. None: answers come as they come.
+    Raises: DataError where the file cannot be read.
     """
-    known = {}
+    replayed = {}
     if file is not None:
         lines = read_text(Path(file), "engine.arrivals").splitlines()
         rows = [parse_json(line, f"{file}, line {number}") for number, line in enumerate(lines, 1)]
         try:
-            known = Arrivals.read(rows)
+            replayed = Arrivals.read(rows)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"{file} is no log of arrivals: give the arrivals.jsonl of a run's folder") from error
-    return Arrivals(known, partial(folder.logs.append, "arrivals.jsonl"))
+    return Arrivals(replayed, partial(folder.logs.append, "arrivals.jsonl"))
 
 
-def _tell_stall(loop: Loop, text: str) -> None:
-    """From the watchdog's thread, while the loop waits."""
+def _report_stall(loop: Loop, text: str) -> None:
+    """Called by the watchdog's thread while the loop waits."""
     loop.folder.event("warning", "stall", text)
     logger.warning("%s", text)
 
 
-def _tell_unequal(loop: Loop, text: str) -> None:
-    """Once a phase. Raises: RunError where `watch.same_start` is stop."""
+def _report_unequal(loop: Loop, text: str) -> None:
+    """Warns once a phase. Raises: RunError where `watch.same_start` is stop."""
     if loop.watching.same_start == "stop":
         raise RunError(f"{text}; or set watch.same_start=warn")
     if UNEQUAL not in loop.watch.said:
@@ -192,7 +201,7 @@ def _tell_unequal(loop: Loop, text: str) -> None:
         loop.progress.tell("warning", text)
 
 
-def _warn_of_types(policies: Mapping[str, Policy], progress: Progress) -> None:
+def _warn_of_bfloat16(policies: Mapping[str, Policy], progress: Progress) -> None:
     for name, policy in policies.items():
         if policy.device.type == "cpu" and policy.dtype == torch.bfloat16:
             text = "is in bfloat16 on a CPU, where that is slower than float32 and less exact"
@@ -200,17 +209,17 @@ def _warn_of_types(policies: Mapping[str, Policy], progress: Progress) -> None:
 
 
 def _added_terms(config: RunConfig) -> set[str]:
-    """Reward terms that settings name at any step. Counts as no read: whether a method pays them is another matter."""
+    """Reward terms that settings name at any step. Counts as no read, as a method may not score them."""
     settings = config.__dict__
     scheduled = settings["schedule"].get("rewards")
     return {name for weights in (settings["rewards"], *(values_of(scheduled) if scheduled else ())) for name in weights}
 
 
 def check_agreement(policy: Policy, session: Session) -> float:
-    """Sample a probe batch with the run's engine and score it with the trainer.
+    """Samples a probe batch with the run's engine and scores it with the trainer.
 
-    Returns: the difference of the two logprobs of a token, the largest or the mean as `AGREEMENT` says, in nats.
-    Raises: RunError where it is past `AGREEMENT`: the run would train on credit for tokens it misjudges.
+    Returns: the difference of a token's two logprobs, in nats: the largest or the mean, by `AGREEMENT`.
+    Raises: RunError where it is past `AGREEMENT`, as the run would train on wrong probabilities.
     """
     prompts = session.algorithm.run.prompts
     sampling = Sampling(temperature=1.0, max_new_tokens=24)
@@ -225,10 +234,10 @@ def check_agreement(policy: Policy, session: Session) -> float:
     ]
     completions = session.algorithm.run.runtime.engine(policy.name).generate(requests)
     rows = [
-        tail_row(policy.name, request.context, done.tokens, 0.0)
-        for request, done in zip(requests, completions, strict=True)
+        tail_row(policy.name, request.context, completion.tokens, 0.0)
+        for request, completion in zip(requests, completions, strict=True)
     ]
-    sampled = [torch.tensor(done.logprobs) for done in completions]
+    sampled = [torch.tensor(completion.logprobs) for completion in completions]
     scored = session.loop.trainer(policy.name).score(rows, token_budget=PROBE_BUDGET)
     difference = difference_of(policy, sampled, scored)
     which, allowed = AGREEMENT[policy.dtype]

@@ -1,4 +1,4 @@
-"""What beginning a run and going on with one have in common: it is made ready, and its engines are tried."""
+"""What starting and resuming a run share: preparing it, checking its plan, and trying its engines."""
 
 from __future__ import annotations
 
@@ -9,61 +9,69 @@ from typing import Any
 from whet.config.runs import RunConfig
 from whet.errors import RunError
 from whet.report.spec import to_json
-from whet.run.plan import narrowed, plan
-from whet.run.provenance import changed_inputs, compute_provenance, in_short
+from whet.run.plan import plan, sampling_warnings
+from whet.run.provenance import changed_inputs, compute_provenance, first_few
 from whet.run.session import Session, check_agreement, prepare
 from whet.run_folder.folder import RunFolder, environment
 from whet.trainer.loop import Progress
 
 
-def prepared(config: RunConfig, progress: Progress, folder: RunFolder) -> tuple[Session, dict[str, Any]]:
-    """The session, and what it is made of: the same before and after it was loaded, or nobody knows what was read.
+def prepare_with_provenance(config: RunConfig, progress: Progress, folder: RunFolder) -> tuple[Session, dict[str, Any]]:
+    """The prepared session and its provenance. Tells the method's info and warnings.
 
-    Raises: RunError where an input changed meanwhile.
+    Raises: what `prepare` raises; RunError where an input changed meanwhile, as it is unknown what was read then.
     """
     before = compute_provenance(config)
     session = prepare(config, progress, folder)
     after = compute_provenance(config)
     if changes := changed_inputs(before, after):
         session.close_services()
-        raise RunError(f"while it was read, {in_short(changes)}: start again once nobody writes to it")
+        raise RunError(f"while it was read, {first_few(changes)}: start again once nobody writes to it")
     if session.problems.parts:
         progress.tell("warning" if session.problems.leaks else "info", f"data: {session.problems.sentence}")
-    for fact in session.algorithm.run.info:
-        progress.tell("info", fact)
+    for info in session.algorithm.run.info:
+        progress.tell("info", info)
     for warning in session.algorithm.run.warnings:
         progress.tell("warning", warning)
     return session, after
 
 
-def looked_at(session: Session) -> str:
-    """What the run will do, in words; the endpoints are asked who they are.
+def check_plan(session: Session) -> str:
+    """The run's plan, in one line. Asks endpoints for their models, and tells warnings.
 
-    Raises: ConfigError, RunError: what would stop it.
+    Raises: ConfigError, RunError: what would stop the run.
     """
     lines = plan(session)
-    for text in narrowed(session):
-        session.loop.progress.tell("warning", text)
+    for warning in sampling_warnings(session):
+        session.loop.progress.tell("warning", warning)
     return "; ".join(lines)
 
 
-def begin(session: Session, origin: Mapping[str, Any], said: str) -> Session:
-    """Write down that it begins. Args: said: see `looked_at`."""
-    folder, session.loop.origin = session.loop.folder, origin
+def log_start(session: Session, provenance: Mapping[str, Any], description: str) -> Session:
+    """Logs that the run starts, and tries its engines.
+
+    Args:
+        description: of the run, by `check_plan`.
+    Returns: the session.
+    Raises: RunError where an engine disagrees with its trainer.
+    """
+    folder = session.loop.folder
+    session.loop.origin = provenance
     folder.logs.rewind({})
     write_environment(session)
-    folder.event("info", "started", said)
+    folder.event("info", "started", description)
     check_engines(session)
     return session
 
 
-def write_sheet(session: Session) -> None:
-    """How the run is shown, into its folder."""
+def write_report_spec(session: Session) -> None:
+    """Writes the method's report spec into the run folder."""
     algorithm = session.algorithm
     session.loop.folder.write("report_spec.json", to_json(algorithm.spec.report_of(algorithm.config)) + "\n")
 
 
 def write_environment(session: Session) -> None:
+    """Writes `env.json`: versions, hardware, command, and the provenance of each model."""
     device = str(session.loop.policies[session.sampled[-1]].device) if session.sampled else "cpu"
     details = environment(session.loop.seed, device)
     sources = {name: policy.source for name, policy in session.loop.policies.items()}
@@ -72,9 +80,11 @@ def write_environment(session: Session) -> None:
 
 
 def check_engines(session: Session) -> None:
+    """Compares the logprobs of engine and trainer for each policy, and logs the difference.
+
+    Raises: RunError where they disagree.
+    """
     for name in session.sampled:
-        difference_found = check_agreement(session.loop.policies[name], session)
-        session.loop.folder.event(
-            "info", "agreement", f"{name}: engine and trainer agree to {difference_found:.1e} in logprob",
-            policy=name, difference=difference_found,
-        )  # fmt: skip
+        difference = check_agreement(session.loop.policies[name], session)
+        message = f"{name}: engine and trainer agree to {difference:.1e} in logprob"
+        session.loop.folder.event("info", "agreement", message, policy=name, difference=difference)

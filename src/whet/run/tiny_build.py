@@ -1,4 +1,4 @@
-"""`whet tiny build`: pretrain the tiny model from scratch on the careless textbook. Same seed, same bits.
+"""`whet tiny build`: pretrains the tiny model from scratch on the careless textbook. Same seed, same bits.
 
 Each batch mixes worked solutions, drills, critiques and refinements. The model first learns to follow a critique
 (copying is easy), then its author's arithmetic, misconceptions included, and last to compare two results.
@@ -33,20 +33,20 @@ from whet.trainer.process import set_determinism
 
 NUM_STEPS = 1000
 ROWS: dict[Kind, int] = {"solve": 48, "drill": 32, "critique": 24, "refine": 24}
-"""Of each batch."""
+"""Rows of each kind in a batch."""
 MIN_STEPS, MAX_STEPS = 3, 6
 NUM_THREADS = 2
-"""Sums depend on it, so it is part of the recipe."""
+"""Sums depend on the number of threads, so it is part of the recipe."""
 LEARNING = LearningConfig(
     learning_rate=4e-3, final_share=0.03, warmup_steps=100, weight_decay=0.01, minibatch_rows=sum(ROWS.values())
 )
 
 
 def build(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, seed: int = 0) -> Policy:
-    """Pretrain and save as `from_pretrained` loads it.
+    """Pretrains a model and saves it in `out`, as `from_pretrained` loads it.
 
     Args:
-        num_steps: fewer give a weaker model; the shipped one took the default.
+        num_steps: fewer steps give a weaker model. The shipped one took the default.
     """
     out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     set_determinism(NUM_THREADS)
@@ -74,10 +74,10 @@ def build(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, seed: in
 
 
 def build_stand_in(text: Path, out: Path, *, seed: int = 0) -> int:
-    """A small random model with a tokenizer trained on the file's lines; of a Parquet file, on the texts in its rows.
+    """Saves a small random model whose tokenizer is trained on a file: its lines, or the texts in Parquet rows.
 
-    Returns: how many weights it has.
-    Raises: DataError where the file cannot be read, RunError where there is something in `out`.
+    Returns: the number of weights.
+    Raises: DataError where the file cannot be read, RunError where `out` is not empty.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunError(f"{out} is not empty; choose another --out")
