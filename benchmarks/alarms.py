@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from study import RESULTS, write
-from whet.config.acts import acts
 from whet.config.base import Config
+from whet.config.effects import acts
 from whet.config.tree import is_tag
 from whet.errors import WhetError
 from whet.methods import METHODS

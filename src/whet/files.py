@@ -14,8 +14,9 @@ ASIDE = ".tmp"
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """A reader sees the old file or the new one. A link in its place is replaced, not followed. Of two processes that
-    write one file, the last one's content stands there, whole.
+    """Writes a file. A reader sees the old content or the new one, and of two writers the last one wins.
+
+    A link in its place is replaced, not followed.
 
     Raises: OSError, with nothing left aside.
     """
@@ -26,8 +27,9 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def write_new(path: Path, content: bytes) -> bool:
-    """As `write_atomic`, but never over a file that is there: False, and nothing written, where one is.
+    """Writes a file as `write_atomic` does, unless one is there.
 
+    Returns: whether it was written.
     Raises: OSError, with nothing left aside.
     """
     with _aside(path) as aside:
@@ -41,7 +43,7 @@ def write_new(path: Path, content: bytes) -> bool:
 
 
 def write_link(path: Path, target: Path) -> None:
-    """A symbolic link to a folder, in place of the link that is there.
+    """Makes a symbolic link to a folder. It replaces a link that is there.
 
     Raises: OSError, with nothing left aside.
     """
@@ -53,10 +55,10 @@ def write_link(path: Path, target: Path) -> None:
 
 @contextmanager
 def whole_folder(path: Path, *, over: bool = False) -> Iterator[Path]:
-    """Within the block, the folder to fill; after it, `path` is that folder, and every file of it is on the disk.
+    """Yields a folder to fill. After the block, `path` is that folder, and all its files are on the disk.
 
     Args:
-        over: whether it may take the place of a folder that is not empty, which is gone then.
+        over: replace a folder that is there, even if it is not empty.
     Raises: OSError. Where the block fails too, `path` is as it was and nothing is left aside.
     """
     with _aside(path) as aside:
@@ -74,18 +76,18 @@ def whole_folder(path: Path, *, over: bool = False) -> Iterator[Path]:
 
 
 def sync(places: Iterable[Path]) -> None:
-    """Returns when these files and folders (their lists of names, that is) are on the disk."""
+    """Returns once these files, and the lists of names of these folders, are on the disk."""
     for place in places:
-        number = os.open(place, os.O_RDONLY)
+        descriptor = os.open(place, os.O_RDONLY)
         try:
-            os.fsync(number)
+            os.fsync(descriptor)
         finally:
-            os.close(number)
+            os.close(descriptor)
 
 
 @contextmanager
 def _aside(path: Path) -> Iterator[Path]:
-    """A hidden name beside `path` that no other writer has. A file of that name is deleted after the block."""
+    """Yields a hidden path beside `path` that no other writer has. What is there after the block is deleted."""
     aside = path.absolute().with_name(f".{path.name}.{secrets.token_hex(8)}{ASIDE}")
     try:
         yield aside

@@ -1,7 +1,7 @@
 """Plug-ins: a user's own graders, rewards, losses, prompts and methods, from a Python file or an installed package.
 
-A plug-in is ordinary Python that registers things while it is imported (`@whet.grading.grader("mine")`). It is the
-user's own code, and runs with the user's rights.
+A plug-in is ordinary Python that registers things while it is imported (`@whet.grading.grader("mine")`). It runs with
+the user's rights.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from whet.plugin_modules import PREFIX, builtins_for, digests, forget_changed, m
 from whet.registry import Registry
 
 GROUP = "whet.plugins"
-"""Of entry points: each names a module that registers things when it is imported."""
+"""The group of entry points. Each names a module that registers things when it is imported."""
 
 
 class PluginError(WhetError):
-    """A plug-in cannot be used: one sentence with its file, the line and what to do."""
+    """A plug-in cannot be used. The sentence names its file, the line and what to do."""
 
     exit_code = 2
 
 
 def plugin_files(paths: Sequence[str | Path]) -> list[Path]:
-    """The files, resolved, each once.
+    """Resolved paths of the files, without duplicates.
 
     Raises: PluginError where one is missing, or is no Python file.
     """
@@ -41,13 +41,13 @@ def plugin_files(paths: Sequence[str | Path]) -> list[Path]:
     for path in paths:
         try:
             file = Path(path).expanduser().resolve()
-            found = file.is_file()
+            is_file = file.is_file()
         except (OSError, ValueError, RuntimeError) as error:
-            why = getattr(error, "strerror", None) or str(error)[:100]
-            raise PluginError(f"plugins: {str(path)[:200]!r} can be no path ({why}); give a Python file") from error
-        if not found:
-            kind = "is no file" if file.exists() else "is not there"
-            raise PluginError(f"plugins: {str(path)[:200]} {kind}; give the path of a Python file")
+            reason = getattr(error, "strerror", None) or str(error)[:100]
+            raise PluginError(f"plugins: {str(path)[:200]!r} can be no path ({reason}); give a Python file") from error
+        if not is_file:
+            problem = "is no file" if file.exists() else "is not there"
+            raise PluginError(f"plugins: {str(path)[:200]} {problem}; give the path of a Python file")
         if file.suffix != ".py":
             raise PluginError(f"plugins: {str(path)[:200]} is no Python file; its name has to end in .py")
         files[file] = None
@@ -55,13 +55,14 @@ def plugin_files(paths: Sequence[str | Path]) -> list[Path]:
 
 
 def load_plugins(paths: Sequence[str | Path]) -> list[ModuleType]:
-    """Imports Python files, each content once. A file that has changed, itself or a module of its folder that it
-    imports, may register its names again.
+    """Imports Python files, and imports a file again only if it has changed.
+
+    A change of a module in its folder that it imports counts too. The file may then register its names again.
 
     Returns: the modules, in the order of the files.
     Raises: PluginError where a file is missing, breaks while it is imported, or registers nothing.
     """
-    return [_loaded(file) for file in plugin_files(paths)]
+    return [_load(file) for file in plugin_files(paths)]
 
 
 @cache
@@ -89,7 +90,7 @@ def load_entry_points() -> tuple[str, ...]:
 
 
 def package_files() -> dict[str, list[Path]]:
-    """The files of installed plug-ins, by package: each entry point's module, and what it imports of its package."""
+    """The files of installed plug-ins, by package: each entry point's module, and what it imports from its package."""
     files: dict[str, set[Path]] = {}
     for point in entry_points(group=GROUP):
         package = point.dist.name if point.dist is not None else point.value
@@ -98,24 +99,27 @@ def package_files() -> dict[str, list[Path]]:
             continue
         file = Path(spec.origin).resolve()
         # Of `a.b.c`, which lies in b, the whole of a may be imported; a module alone has no package beside it.
-        above = point.module.count(".") - (file.name != "__init__.py") + 1
-        folder = file.parents[above - 1] if above else file.parent
+        num_parents = point.module.count(".") - (file.name != "__init__.py") + 1
+        folder = file.parents[num_parents - 1] if num_parents else file.parent
         files.setdefault(package, set()).update([file, *module_files(file, folder)])
     return {package: sorted(files[package]) for package in sorted(files)}
 
 
 _modules: dict[Path, ModuleType] = {}
-"""As they were last loaded."""
+"""The modules of loaded files."""
 _neighbours: dict[Path, dict[str, str]] = {}
-"""By plug-in, the digests of the modules of its folder that it imports, as they were then."""
+"""By loaded file, digests of the modules of its folder that it imports, as they were then."""
 
 
 def as_loaded(file: Path) -> tuple[ModuleType, Mapping[str, str]]:
-    """A loaded plug-in as it was then: its module, and digests by path of the modules of its folder that it imports."""
+    """A loaded plug-in: its module, and digests by path of the modules of its folder that it imports.
+
+    Raises: KeyError where the file is not loaded.
+    """
     return _modules[file], _neighbours[file]
 
 
-def _loaded(file: Path) -> ModuleType:
+def _load(file: Path) -> ModuleType:
     try:
         content = read_bytes(file)
     except OSError as error:
@@ -124,14 +128,14 @@ def _loaded(file: Path) -> ModuleType:
     neighbours = digests(module_files(file))
     if file not in _modules or _modules[file].__name__ != name or _neighbours[file] != neighbours:
         forget_changed(file.parent)
-        _modules[file] = _imported(file, name, content)
+        _modules[file] = _import(file, name, content)
         _neighbours[file] = neighbours
     for path, sha256_of_module in neighbours.items():
         record_read(path, sha256_of_module)
     return _modules[file]
 
 
-def _imported(file: Path, name: str, content: bytes) -> ModuleType:
+def _import(file: Path, name: str, content: bytes) -> ModuleType:
     spec = spec_from_file_location(name, file)
     assert spec is not None, "every .py file has a loader"
     module = module_from_spec(spec)
@@ -163,15 +167,14 @@ def _registering(origin: str) -> Iterator[None]:
 
 
 def culprit(error: BaseException) -> str | None:
-    """The plug-in file, and its line, in which an error was raised, or which asked for what raised it. None: no
-    plug-in file had a part in it."""
+    """The innermost plug-in file in an error's traceback, and its line. None: there is no plug-in file."""
     files = {str(file) for file in _modules}
-    places = [frame for frame in extract_tb(error.__traceback__) if frame.filename in files]
-    return f"{places[-1].filename}, line {places[-1].lineno}" if places else None
+    frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename in files]
+    return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else None
 
 
 def line_of(error: BaseException, file: str) -> str:
-    """The plug-in's line that broke, not the library's below it, as `, line 3,`; empty where none of it did."""
+    """The last line of a file in an error's traceback, as `, line 3,`. Empty: there is none."""
     if isinstance(error, SyntaxError) and error.filename == file:
         return f", line {error.lineno},"
     lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
@@ -179,7 +182,7 @@ def line_of(error: BaseException, file: str) -> str:
 
 
 def said(error: BaseException) -> str:
-    """An error's class and the first line of what it says."""
-    words = error.msg if isinstance(error, SyntaxError) else text_of(error)
-    first = words.strip().partition("\n")[0][:300]
+    """An error's class and the first line of its message."""
+    message = error.msg if isinstance(error, SyntaxError) else text_of(error)
+    first = message.strip().partition("\n")[0][:300]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,5 +1,8 @@
-"""Registries: things that settings name, and where they come from. What is ours is listed by the module that holds it,
-and imported once it is asked for; what is a user's registers itself when its file is loaded (`whet.plugins`)."""
+"""Registries of the things that settings name, such as methods and rewards.
+
+whet lists its own things by the module that holds them, and imports them when they are needed. A user's things register
+themselves when their file is loaded (`whet.plugins`).
+"""
 
 from __future__ import annotations
 
@@ -28,27 +31,27 @@ class Entry(Generic[T]):
 
     name: str
     says: str
-    """What it is, in a line."""
+    """A description in one line."""
     origin: str
     """`whet`, or the plug-in or module that registered it."""
     make: Callable[[], T] = field(repr=False)
     module: str = ""
-    """The one that registered it while it was imported, where another process finds it again."""
+    """The module that registered it while it was imported. Another process imports it from there."""
 
 
 class Registry(Generic[T]):
     """Things of one kind by name.
 
     Args:
-        what: one of them, in a sentence: `method`, `reward`.
+        what: the word for one of them, such as `method` or `reward`.
     """
 
     current_origin = "whet"
-    """Whose code registers now; set while a plug-in is loaded. Of other code it is the module."""
+    """Whose code registers now. A plug-in's path while it is loaded; for other code, the module counts."""
     num_registered = 0
-    """In all registries, by others than ourselves, ever."""
+    """How many things plug-ins and other packages have registered, in all registries."""
     loaded: ClassVar[dict[str, Registry[Any]]] = {}
-    """Every registry, by what it holds one of."""
+    """All registries, by `what`."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -56,27 +59,27 @@ class Registry(Generic[T]):
         self._entries: dict[str, Entry[T]] = {}
 
     def add(self, name: str, thing: T, *, says: str = "") -> T:
-        """Register something that is there.
+        """Registers an existing object.
 
-        Raises: ValueError where another origin holds the name; the same one may load its file again.
+        Raises: ValueError where another origin has the name. The same origin may register it again.
         """
         self._put(name, says, lambda: thing)
         return thing
 
     def late(self, name: str, place: str, *, says: str) -> None:
-        """Register `package.module:attribute`, which is imported when it is asked for."""
+        """Registers `package.module:attribute`, which is imported when it is needed."""
         module, _, attribute = place.partition(":")
         self._put(name, says, lambda: getattr(import_module(module), attribute))
 
     def make_by(self, name: str, make: Callable[[], T], *, says: str) -> None:
-        """Register what a function makes, anew each time that it is asked for.
+        """Registers what a function makes, anew for each `get`.
 
         Raises: ValueError, as `add`.
         """
         self._put(name, says, make)
 
     def register(self, name: str, *, says: str = "") -> Callable[[Any], Any]:
-        """A decorator. Without `says`, the first line of the docstring is what it is."""
+        """A decorator that registers. Without `says`, the docstring's first line is the description."""
 
         def decorate(thing: Any) -> Any:
             return self.add(name, thing, says=says or (thing.__doc__ or "").strip().partition("\n")[0])
@@ -84,20 +87,24 @@ class Registry(Generic[T]):
         return decorate
 
     def _put(self, name: str, says: str, make: Callable[[], T]) -> None:
-        held = self._entries.get(name)
+        present = self._entries.get(name)
         module = _importing()
         origin = self.current_origin if self.current_origin != "whet" else module
         if module.partition(".")[0] == "whet":  # also where a plug-in is the first to import one of our modules
             origin = "whet"
-        if held is not None and held.origin != origin:
+        if present is not None and present.origin != origin:
             article = "an" if self.what[0] in "aeiou" else "a"
-            taken = f"there is {article} {self.what} {name!r} already, of {held.origin}"
-            raise ValueError(f"{taken}: choose another name")
+            raise ValueError(
+                f"there is {article} {self.what} {name!r} already, of {present.origin}: choose another name"
+            )
         self._entries[name] = Entry(name, says, origin, make, module)
         Registry.num_registered += origin != "whet"
 
     def get(self, name: str) -> T:
-        """Raises: UnknownName, with the names that there are."""
+        """The thing of a name.
+
+        Raises: UnknownName, which lists the names that there are.
+        """
         return self.entry(name).make()
 
     def __contains__(self, name: object) -> bool:
@@ -110,9 +117,12 @@ class Registry(Generic[T]):
         return list(self._entries)
 
     def entry(self, name: str) -> Entry[T]:
-        """Raises: UnknownName, with the names that there are."""
+        """The entry of a name.
+
+        Raises: UnknownName, which lists the names that there are.
+        """
         if name not in self._entries:
-            near = [each for each in self._entries if each.startswith(f"{name}_")]
+            near = [known for known in self._entries if known.startswith(f"{name}_")]
             near = near or near_names(name, self._entries)
             advice = f"did you mean {' or '.join(map(repr, near))}? There are" if near else "choose of"
             if not self._entries:
@@ -127,7 +137,7 @@ class Registry(Generic[T]):
 
 
 def _importing() -> str:
-    """The name of the module whose body runs now, the innermost one."""
+    """The name of the innermost module that is being imported. Empty: there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back

@@ -26,8 +26,8 @@ from support.agent_model import agent_model
 from support.commands import Quiet, config_of, logged, same_bits
 from whet.cli import app
 from whet.config import ConfigError, describe, load, to_yaml
-from whet.config.acts import acts, idle_keys
 from whet.config.base import Config
+from whet.config.effects import acts, idle_keys
 from whet.config.reads import forget_reads
 from whet.config.runs import RunConfig
 from whet.config.tree import config_classes, is_tag

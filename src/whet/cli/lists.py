@@ -1,4 +1,4 @@
-"""`whet methods`, `whet list`, `whet config`: what there is to choose from."""
+"""`whet methods`, `whet list`, `whet config`: list what settings can name, and a method's settings."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ KINDS = {
     "benchmarks": "whet eval RUN --benchmark NAME",
     "strategies": "whet eval RUN --strategy NAME",
 }
-"""What settings name, and where."""
+"""The kinds of things that settings name, each with the place where it is named."""
 
 
 @app.command()
 def methods() -> None:
     """List what can be trained."""
-    out.print(_listed(METHODS))
+    out.print(_table(METHODS))
     out.print("\n`whet config NAME` shows all settings of one. Numbers are arXiv ids.", highlight=False)
 
 
@@ -55,7 +55,7 @@ def list_registered(
         load_own(plugins)
         for kind in kinds or KINDS:
             out.print(f"[bold]{kind}[/bold] ({KINDS[kind]})", highlight=False)
-            out.print(_listed(getattr(whet, kind.upper())))
+            out.print(_table(getattr(whet, kind.upper())))
 
     guarded(work, None)
 
@@ -72,14 +72,14 @@ def config(method: MethodArgument, settings: SettingsArgument = None, plugins: P
     guarded(work, None)
 
 
-def _listed(registry: Registry[Any]) -> Table:
-    """Names, what they are, and whose, where they are not ours."""
+def _table(registry: Registry[Any]) -> Table:
+    """A row for each entry: its name, its description, and the plug-in or package that registered it."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 3))
     for entry in registry:
-        whose = "" if entry.origin == "whet" else Path(entry.origin).name
-        table.add_row(f"  [bold]{escape(entry.name)}[/bold]", escape(entry.says), escape(whose))
+        origin = "" if entry.origin == "whet" else Path(entry.origin).name
+        table.add_row(f"  [bold]{escape(entry.name)}[/bold]", escape(entry.says), escape(origin))
     if not list(registry):
         table.add_row("  none yet")
     return table

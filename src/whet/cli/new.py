@@ -1,4 +1,4 @@
-"""`whet new`: files to begin with, which run as they are."""
+"""`whet new`: writes files to start from, which run as they are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app.add_typer(new)
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _PLACEHOLDER = "MY_WORLD"
-"""Stands in the templates for the name."""
+"""The word that templates have in place of the name."""
 
 
 @new.command("env")
@@ -40,19 +40,19 @@ def new_environment(
         if name in ENVIRONMENTS:
             raise usage(f"there is an environment {name!r} already: choose another name")
         files = {folder / f"{name}.py": "env.txt", folder / f"test_{name}.py": "test_env.txt"}
-        if there := [file for file in files if file.exists()]:
-            raise usage(f"{there[0]} is there already, and nothing was written: choose another name or --dir")
+        if present := [file for file in files if file.exists()]:
+            raise usage(f"{present[0]} is there already, and nothing was written: choose another name or --dir")
         folder.mkdir(parents=True, exist_ok=True)
         for file, template in files.items():
             text = (_TEMPLATES / template).read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
-            with file.open("x", encoding="utf-8") as opened:
-                opened.write(text)
+            with file.open("x", encoding="utf-8") as writer:
+                writer.write(text)
         module, test = (shlex.quote(str(file)) for file in files)
         out.print(escape(f"wrote {module} and {test}; next:"), soft_wrap=True, highlight=False)
         tests = f"{interpreter()} -m pytest {test}"
         install = [] if find_spec("pytest") else [f"{interpreter()} -m pip install pytest"]
         plugins = f"{name} --plugins {module}"
-        agent = f"{program()} tiny agent {plugins} --out {shlex.quote(f'models/{name}')}"  # as docs/agents.md goes on
+        agent = f"{program()} tiny agent {plugins} --out {shlex.quote(f'models/{name}')}"
         for command in (*install, tests, f"{program()} env play {plugins}", agent):
             out.print(escape(f"  {command}"), soft_wrap=True, highlight=False)
 

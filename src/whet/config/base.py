@@ -1,14 +1,4 @@
-"""`Config`: settings of a run as frozen objects that refuse unknown keys and know which of their fields were read.
-
-Settings of which there are several kinds, each a class that is registered by name: ours, and those of plug-ins.
-
-class Pace(Registered):
-    kinds = PACES
-
-PACES.add("slow", SlowPace)  # a subclass of Pace, with `kind: Literal["slow"] = "slow"`
-
-A field of type `Pace` then takes `{kind: slow, ...}`, with the keys of `SlowPace`.
-"""
+"""The base classes of settings: `Config`, and `Registered` for settings that come in several kinds."""
 
 from __future__ import annotations
 
@@ -25,13 +15,11 @@ from whet.registry import Registry
 
 Key = tuple[str | int, ...]
 """Where a value lies: field names and dict keys, and positions in lists."""
-
-
 T = TypeVar("T")
 
 
 class PerStepMark:
-    """In the metadata of a field that is read anew at each step."""
+    """Marks a field that is read anew at each step."""
 
 
 PerStep = Annotated[T, PerStepMark()]
@@ -41,32 +29,32 @@ change it (`whet.config.scheduled`). Every other field is fixed for the run."""
 
 @dataclass(frozen=True, slots=True)
 class NameOf:
-    """Marks a field whose value names something registered; `describe` shows what plug-ins have added to it."""
+    """Marks a field whose value names something registered. `describe` lists what plug-ins have added."""
 
     registry: str
-    """Title of a registry (`whet.registry`): `reward term`."""
+    """The `what` of a registry (`whet.registry`), such as `reward term`."""
 
 
 class ConfigError(WhetError, ValueError):
-    """A config cannot be used: one sentence that says what is wrong, at which dotted key, and what to do."""
+    """A config cannot be used. The sentence says what is wrong, at which dotted key, and what to do."""
 
     exit_code = 2
 
 
 class Config(BaseModel):
-    """Base of every config class.
+    """Base of every config class: frozen, without unknown keys, and aware of which fields were read.
 
-    The string under a field is its documentation (`describe` shows it), and its metadata says when it acts
-    (`whet.config.acts`). Two configs are equal if their values are, whatever was read of them. A config remembers
-    which fields were read by attribute, so that `check_all_read` can name the keys that the user set in vain.
-    Serialising, comparing, printing and copying are no reads.
+    The string under a field is its documentation (`describe` shows it). Its metadata says when it acts
+    (`whet.config.acts`). Two configs are equal if their values are, whichever were read. A config remembers which
+    fields were read as attributes, so that `check_all_read` can name keys that were set in vain. Serialising,
+    comparing, printing and copying are no reads.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """A field with another default than its parent's means the same, unless it says otherwise."""
+        """A field that changes its parent's default keeps the parent's docstring, unless it has its own."""
         super().__pydantic_init_subclass__(**kwargs)
         for name, field in cls.__pydantic_fields__.items():
             for parent in cls.__mro__[1:]:
@@ -94,21 +82,23 @@ class Config(BaseModel):
 
     @classmethod
     def canonical(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The user's settings in the form in which they are merged. A class may accept some of them in two forms."""
+        """The user's settings in the one form in which they are merged. A class may accept two forms of some."""
         return settings
 
     def _acts_through(self, key: Key) -> tuple[Key, Key]:
-        """The setting that a given key is part of, and the key whose reading gives it its effect: both itself."""
+        """The setting that a key is part of, and the key whose reading gives it its effect. Here both are the key."""
         return key, key
 
     def _replaced_by(self, key: Key) -> str:
-        """The setting in whose favour the key is never used. Empty: none."""
+        """The setting that is used in the key's place. Empty: none."""
         return ""
 
 
 def plain(value: Any) -> Any:
-    """The value as dicts, lists and scalars, for YAML. Counts as no read, unlike pydantic's dump, which asks the
-    members of a union for their tag."""
+    """The value as dicts, lists and scalars, for YAML. Counts as no read.
+
+    Pydantic's dump would count as one, as it reads the tag of a union's members.
+    """
     if isinstance(value, Config):
         return {name: plain(inner) for name, inner in value.__dict__.items()}
     if isinstance(value, Mapping):
@@ -122,34 +112,43 @@ def dotted(key: Key) -> str:
     return ".".join(map(str, key))
 
 
-# --- settings of which there are several kinds ------------------------------------------------------------------------
-
-
 class Registered(Config):
-    """Base of a family of kinds: the class that says in `kinds` where they are registered. A kind extends it."""
+    """Base of settings that come in several kinds, each a class that is registered by name.
+
+        class Pace(Registered):
+            kinds = PACES
+
+        PACES.add("slow", SlowPace)  # a subclass of Pace, with `kind: Literal["slow"] = "slow"`
+
+    A field of type `Pace` then takes `{kind: slow, ...}`, with the keys of `SlowPace`. Plug-ins may add kinds.
+    """
 
     kinds: ClassVar[Registry[Any]]
     kind: str
-    """Which of them it is."""
+    """Which kind it is."""
 
     @model_validator(mode="wrap")
     @classmethod
-    def of_kind(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Of the family itself: what was given, validated by the class that its `kind` names."""
-        if "kinds" not in cls.__dict__ or isinstance(given, cls):
-            return validate(given)
-        if not isinstance(given, dict) or "kind" not in given:
-            return validate(given)
-        kind: type[Self] = cls.kinds.get(str(given["kind"]))
+    def of_kind(cls, settings: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Validates settings by the class that their `kind` names. Only the class with `kinds` does so.
+
+        Raises: UnknownName, ValidationError.
+        """
+        if "kinds" not in cls.__dict__ or isinstance(settings, cls):
+            return validate(settings)
+        if not isinstance(settings, dict) or "kind" not in settings:
+            return validate(settings)
+        name = str(settings["kind"])
+        kind: type[Self] = cls.kinds.get(name)
         try:
-            return kind.model_validate(given)
-        except ValidationError as error:  # located as in a union, below the kind
-            raise ValidationError.from_exception_data(
-                error.title, [_below(str(given["kind"]), details) for details in error.errors(include_url=False)]
-            ) from error
+            return kind.model_validate(settings)
+        except ValidationError as error:  # located below the kind, as in a union
+            errors = [_below(name, details) for details in error.errors(include_url=False)]
+            raise ValidationError.from_exception_data(error.title, errors) from error
 
 
 def _below(kind: str, details: Any) -> InitErrorDetails:
+    """An error's details with the kind in front of its location."""
     located = InitErrorDetails(type=details["type"], loc=(kind, *details["loc"]), input=details["input"])
     if "ctx" in details:
         located["ctx"] = details["ctx"]

@@ -1,4 +1,4 @@
-"""Settings of policy losses, of the bounds that they clip to, and of what stands beside them. Free of torch."""
+"""Settings of policy losses, of their clip bounds, and of correction, KL and value model beside them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from whet.config.inputs import ModelPlace
 from whet.config.parts import LearningConfig
 from whet.registry import Registry
 
+# --- clip bounds ------------------------------------------------------------------------------------------------------
+
 
 class FixedBounds(Config):
-    """Bounds on the ratio that never move."""
+    """Fixed bounds on the ratio."""
 
     kind: Literal["fixed"] = "fixed"
     low: float = Field(0.8, ge=0, le=1)
@@ -24,14 +26,14 @@ class FixedBounds(Config):
 
 
 class BoundRange(Config):
-    """Where one bound may go."""
+    """The range in which one bound moves."""
 
     start: float = Field(ge=0)
-    """Where every search begins."""
+    """Where each search starts."""
     ceiling: float = Field(ge=0)
     """The highest it may reach."""
     step: float = Field(ge=0)
-    """Of one move. 0: the bound is frozen at its start."""
+    """Size of one move. 0: the bound stays at its start."""
     onto_ceiling: Annotated[bool, ActsWhen("step")] = False
     """True (authors' code): the last move is shortened to end on the ceiling. False (paper): it is not made."""
 
@@ -49,8 +51,8 @@ class BalancedBounds(Config):
     contribution: Literal["value", "gradient"] = "value"
     """What a token past a bound counts: its clipped value (both sources), or nothing, as it does in the gradient."""
     token_weight: Literal["none", "old"] = "none"
-    """none: tokens count alike (authors' code); old: by their probability under the old weights, as the paper's eq. 8
-    has it (we read that as the expectation that a sample stands for)."""
+    """none: tokens count alike (authors' code); old: by their probability under the old weights, as in the paper's eq.
+    8. We read that as the expectation that a sample stands for."""
     low: BoundRange = BoundRange(start=0.6, ceiling=0.9, step=0.02)
     """The lower bound's range."""
     high: BoundRange = BoundRange(start=1.2, ceiling=3.0, step=0.05)
@@ -74,11 +76,11 @@ class BalancedBounds(Config):
 
 ClipBounds = Annotated[FixedBounds | BalancedBounds, Field(discriminator="kind")]
 
-# --- losses -----------------------------------------------------------------------------------------------------------
+# --- policy losses ----------------------------------------------------------------------------------------------------
 
 
 LOSSES: Registry[type[PolicyLoss]] = Registry("policy loss")
-"""The settings of policy losses, by what `loss.kind` calls them."""
+"""The settings of policy losses, by `loss.kind`."""
 
 
 class PolicyLoss(Registered):
@@ -106,7 +108,7 @@ class CispoLoss(PolicyLoss):
 
     kind: Literal["cispo"] = "cispo"
     bounds: ClipBounds = FixedBounds(low=0.0, high=5.0)
-    """Of the weight. BAPO's search balances the clipped surrogate, which is not quite what CISPO pushes with."""
+    """Bounds on the weight. BAPO's search balances the clipped surrogate, which is not quite CISPO's loss."""
 
     @model_validator(mode="after")
     def check_contribution(self) -> Self:
@@ -152,7 +154,7 @@ class M2poLoss(PolicyLoss):
 
     kind: Literal["m2po"] = "m2po"
     budget: float = Field(0.04, gt=0)
-    """Of the mean squared log ratio, in squared nats."""
+    """The most that the mean squared log ratio may be, in squared nats."""
 
 
 @LOSSES.register("dppo")
@@ -173,7 +175,7 @@ class DppoLoss(PolicyLoss):
 
 @LOSSES.register("reinforce")
 class ReinforceLoss(PolicyLoss):
-    """REINFORCE: the ratio is not looked at."""
+    """REINFORCE: without the ratio."""
 
     kind: Literal["reinforce"] = "reinforce"
 
@@ -211,9 +213,9 @@ class ValueConfig(Config):
     """The value model of PPO (advantage = gae)."""
 
     path: ModelPlace | None = None
-    """A folder with a value model that a run of ours saved. None: the policy's model with a new head, which gives 0."""
+    """A folder with a value model that a run saved. None: the policy's model with a new head, which gives 0."""
     gamma: float = Field(1.0, gt=0, le=1)
-    """Discount a token."""
+    """Discount per token."""
     gae_lambda: float = Field(0.95, ge=0, le=1)
     """1: returns minus values. 0: one-step differences."""
     clip: float | None = Field(0.5, gt=0)

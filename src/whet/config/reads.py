@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from whet.config.acts import Idle, why_idle
+from whet.config.acts import Idle
 from whet.config.base import Config, ConfigError, Key, dotted
+from whet.config.effects import why_idle
 from whet.config.tree import class_defaults, is_tag
 
 

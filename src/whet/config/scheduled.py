@@ -1,12 +1,10 @@
-"""`Scheduled`: a config some of whose values go with the step, and the config that it is at one step.
+"""`Scheduled`: a config some of whose values go with the step, and `config_at`: that config at one step.
 
 class MyConfig(Scheduled):
     kl_coef: PerStep[float] = Field(0.01, ge=0)
 
 config = load(MyConfig, overrides=["schedule.kl_coef={kind: linear, start: 0, end: 0.02, over: 100}"])
 config_at(config, 51).kl_coef  # 0.01
-
-Which keys of a config may be scheduled, how a user writes them, and messages about the others.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from whet.config.tree import MAX_DEPTH, config_classes, has_keys, inside, member
 
 S = TypeVar("S", bound="Scheduled")
 MAX_CHECKED = 4096
-"""Combinations of scheduled values that are checked when a config is made: a second or two."""
+"""Combinations of scheduled values that are checked when a config is made. They take a second or two."""
 
 
 class Scheduled(Config):
@@ -43,12 +41,12 @@ class Scheduled(Config):
 
     @classmethod
     def canonical(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Schedules by dotted key, whether they were given so or in mappings that mirror the config's."""
+        """Settings whose schedules are by dotted key. The user may write them in nested mappings too."""
         tree = settings.get("schedule")
         if not isinstance(tree, Mapping):
             return settings
         schedules: dict[str, Any] = {}
-        for key, schedule in flat(cls, tree):
+        for key, schedule in schedules_by_key(cls, tree):
             if key in schedules:
                 raise ConfigError(f"schedule.{key} is given twice: take one out")
             schedules[key] = schedule
@@ -56,7 +54,8 @@ class Scheduled(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def take_out(cls, settings: Any) -> Any:
+    def remove_nulls(cls, settings: Any) -> Any:
+        """Removes schedules that are null."""
         if not isinstance(settings, Mapping) or "schedule" not in settings:
             return settings
         settings = cls.canonical(settings)
@@ -71,12 +70,12 @@ class Scheduled(Config):
     @model_validator(mode="after")
     def check_schedule(self) -> Self:
         for key, schedule in self.__dict__["schedule"].items():
-            check_place(self, key, schedule)
+            check_key(self, key, schedule)
         check_values(self)
         return self
 
     def _acts_through(self, key: Key) -> tuple[Key, Key]:
-        """A schedule has an effect if the setting that it schedules is read."""
+        """A schedule has an effect where the setting that it schedules is read."""
         return (key[:2], tuple(str(key[1]).split("."))) if key[0] == "schedule" and len(key) > 1 else (key, key)
 
     def _replaced_by(self, key: Key) -> str:
@@ -88,6 +87,9 @@ class Scheduled(Config):
         return f"schedule.{dotted(key)}" if is_scheduled else ""
 
 
+# --- the values at a step ---------------------------------------------------------------------------------------------
+
+
 def config_at(config: S, step: int, gates: Gates | None = None) -> S:
     """The config at a step of a phase: every scheduled value in its place, and no schedule left.
 
@@ -96,8 +98,8 @@ def config_at(config: S, step: int, gates: Gates | None = None) -> S:
 
     Args:
         step: from 1.
-        gates: as `advanced` left them after the step before. None: none has moved.
-    Raises: ConfigError where validators refuse a value between a linear schedule's ends; the others were tried when
+        gates: as `advanced` left them after the step before. None: no gate has moved.
+    Raises: ConfigError where validators refuse a value between a linear schedule's ends. All others were checked when
         the config was made.
     """
     schedules: Mapping[str, Schedule] = config.__dict__["schedule"]
@@ -105,8 +107,10 @@ def config_at(config: S, step: int, gates: Gates | None = None) -> S:
 
 
 def possible(config: Scheduled, key: str) -> tuple[Any, ...]:
-    """Every value that the key may have in the run (a linear schedule's ends). It serves to prepare what any of them
-    needs, such as a reference model where a coefficient may rise above 0. Counts as reading it."""
+    """Every value that a key may have in the run; of a linear schedule, its ends. Counts as reading it.
+
+    It serves to prepare what a value needs, such as a reference model where a coefficient may rise above 0.
+    """
     value: Any = config
     for part in key.split("."):
         value = value[part] if isinstance(value, Mapping) else getattr(value, part)
@@ -114,19 +118,21 @@ def possible(config: Scheduled, key: str) -> tuple[Any, ...]:
 
 
 def counted(config: Scheduled, key: str, num_steps: int, gates: Gates | None = None) -> list[tuple[Any, int]]:
-    """The values of the key in steps 1 to num_steps, each with its number of steps, should no gate move. It serves to
-    plan how many updates a phase will make. Counts as reading it."""
+    """The values of a key in steps 1 to num_steps, each with its number of steps, if no gate moves.
+
+    It serves to plan the updates of a phase. Counts as reading it.
+    """
     schedule: Schedule | None = config.__dict__["schedule"].get(key)
     if schedule is None:
         return [(possible(config, key)[0], num_steps)]
-    whole, gate = int in members(place(config, key)[0]), (gates or {}).get(key, SHUT)
+    whole, gate = int in members(annotation_at(config, key)[0]), (gates or {}).get(key, SHUT)
     turned = min(num_steps, max(turns_of(schedule), default=0))
     values = [(value_at(schedule, step, gate, whole=whole), 1) for step in range(1, turned + 1)]
     return [*values, (value_at(schedule, num_steps, gate, whole=whole), num_steps - turned)]
 
 
 def check_values(config: Scheduled) -> None:
-    """Raises: ValueError where a combination of values that the schedules can reach is no config."""
+    """Raises: ValueError where the schedules can reach a combination of values that validators refuse."""
     for values in _combinations(config):
         try:
             _with_values(config, values)
@@ -134,7 +140,7 @@ def check_values(config: Scheduled) -> None:
             try:
                 _with_values(config, {})
             except ConfigError:
-                return  # wrong whatever the schedules say: the validator reports it
+                return  # wrong without schedules too: the validator reports it
             sentence = str(error)
             named = [key for key in values if sentence.startswith((f"{key} ", f"{key}.", f"{key}:"))] or list(values)
             scheduled = " and ".join(f"schedule.{key} = {shown(values[key])}" for key in named)
@@ -153,18 +159,20 @@ def _combinations(config: Scheduled) -> Iterator[dict[str, Any]]:
             "give fewer values, or gate fewer keys"
         )
     for step, positions in product(steps, product(*map(range, gated.values()))) if schedules else ():
-        yield _values(config, step, {key: Gate(at) for key, at in zip(gated, positions, strict=True)})
+        yield _values(config, step, {key: Gate(position) for key, position in zip(gated, positions, strict=True)})
 
 
 def _values(config: Scheduled, step: int, gates: Gates) -> dict[str, Any]:
+    """The scheduled values at a step, by dotted key."""
     values = {}
     for key, schedule in config.__dict__["schedule"].items():
-        wanted = members(place(config, key)[0])
-        values[key] = value_at(schedule, step, gates.get(key, SHUT), whole=int in wanted and float not in wanted)
+        types = members(annotation_at(config, key)[0])
+        values[key] = value_at(schedule, step, gates.get(key, SHUT), whole=int in types and float not in types)
     return values
 
 
 def _with_values(config: S, values: Mapping[str, Any]) -> S:
+    """The config without schedules and with these values. Its reads count as reads of `config`."""
     tree: dict[str, Any] = {"schedule": None}
     for key, value in values.items():
         tree = merged(tree, nested(key.split("."), plain(value)))
@@ -177,20 +185,26 @@ def _with_values(config: S, values: Mapping[str, Any]) -> S:
 # --- the keys of a schedule -------------------------------------------------------------------------------------------
 
 
-def flat(annotation: Any, tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The user's values under `schedule`, by dotted key: `{stage2: {weight: S}}` and `{stage2.weight: S}` both give
-    `stage2.weight`. S may be a part of a schedule (`{end: 1}` over a preset's) or None: the class says where it begins.
+def schedules_by_key(annotation: Any, tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The user's values under `schedule`, by dotted key.
+
+    `{stage2: {weight: S}}` and `{stage2.weight: S}` both give `stage2.weight`. S may be None, or a part of a schedule,
+    such as `{end: 1}` over a preset's. The annotations tell where S begins.
+
+    Args:
+        annotation: of the config, or of a part of it.
+        prefix: of the keys in `tree`, with its dot.
     """
     for name, value in tree.items():
         key, inner = f"{prefix}{name}", _annotation(annotation, str(name))
-        if isinstance(value, Mapping) and value and key.count(".") < MAX_DEPTH and _goes_on(inner, value):
-            yield from flat(inner, value, f"{key}.")
+        if isinstance(value, Mapping) and value and key.count(".") < MAX_DEPTH and _holds_schedules(inner, value):
+            yield from schedules_by_key(inner, value, f"{key}.")
         else:
             yield key, value
 
 
-def _goes_on(annotation: Any, value: Mapping[str, Any]) -> bool:
-    """Does the mapping hold schedules by name? False: it is one, or a part of one."""
+def _holds_schedules(annotation: Any, value: Mapping[str, Any]) -> bool:
+    """Whether a mapping holds schedules by name. False: it is a schedule, or a part of one."""
     if not isinstance(value.get("kind", value), Mapping):
         return False
     if annotation is None or (has_keys(annotation) and per_step(annotation)):  # an unknown key, or one of two levels
@@ -199,7 +213,7 @@ def _goes_on(annotation: Any, value: Mapping[str, Any]) -> bool:
 
 
 def is_per_step(annotation: Any, key: str) -> bool:
-    """Is the key, or what holds it, marked in a config class?"""
+    """Whether a key of a config class, or a part that holds it, is marked `PerStep`."""
     parts = key.split(".")
     return any(per_step(_annotation(annotation, ".".join(parts[: i + 1]))) for i in range(len(parts)))
 
@@ -212,25 +226,26 @@ def _annotation(annotation: Any, key: str) -> Any:
 
 def schedulable(config: Config) -> list[str]:
     """The dotted keys of this config that may be scheduled."""
-    return list(_marked(type(config), config, "", False))
+    return list(_marked_keys(type(config), config, "", False))
 
 
-def _marked(annotation: Any, value: Any, key: str, above: bool) -> Iterator[str]:
-    above = above or per_step(annotation)
-    if above:
+def _marked_keys(annotation: Any, value: Any, key: str, is_marked: bool) -> Iterator[str]:
+    """The key, if it or a part that holds it is marked `PerStep`, and those below it."""
+    is_marked = is_marked or per_step(annotation)
+    if is_marked:
         yield key
     inner = value.__dict__ if isinstance(value, Config) else value
     for name, child in inner.items() if isinstance(inner, Mapping) and key != "schedule" else ():
         kind = type(value) if isinstance(value, Config) else annotation
-        yield from _marked(inside(kind, name), child, f"{key}.{name}".lstrip("."), above)
+        yield from _marked_keys(inside(kind, name), child, f"{key}.{name}".lstrip("."), is_marked)
 
 
-def check_place(config: Config, key: str, schedule: Schedule) -> None:
-    """Raises: ValueError where the key is none of this config's, is fixed for the run, or wants another schedule."""
+def check_key(config: Config, key: str, schedule: Schedule) -> None:
+    """Raises: ValueError where the config has no such key, it is fixed for the run, or needs another schedule."""
     if key.partition(".")[0] == "schedule":
         raise ValueError(f"schedule.{key}: a schedule is fixed for the run and cannot be scheduled: take it out")
-    annotation, marked = place(config, key)
-    if not marked:
+    annotation, is_marked = annotation_at(config, key)
+    if not is_marked:
         raise ValueError(f"schedule.{key}: {key} is fixed for the run; {_alternatives(config, key)}")
     if isinstance(schedule, Linear) and not {int, float} & set(members(annotation)):
         raise ValueError(
@@ -242,11 +257,14 @@ def check_place(config: Config, key: str, schedule: Schedule) -> None:
             raise ValueError(f"schedule.{other} lies in what schedule.{key} replaces: take one of them out")
 
 
-def place(config: Config, key: str) -> tuple[Any, bool]:
-    """The annotation of the value at a key, and whether it, or what holds it, is read anew at each step."""
+def annotation_at(config: Config, key: str) -> tuple[Any, bool]:
+    """The annotation of the value at a key, and whether it, or a part that holds it, is marked `PerStep`.
+
+    Raises: ValueError where the config has no such key.
+    """
     annotation: Any = type(config)
     node: Any = config
-    marked, parts = False, key.split(".")
+    is_marked, parts = False, key.split(".")
     for i, part in enumerate(parts):
         above, kinds = dotted(tuple(parts[:i])), config_classes(annotation)
         if node is None:
@@ -258,12 +276,12 @@ def place(config: Config, key: str) -> tuple[Any, bool]:
             unknown = UnknownKey(tuple(parts[: i + 1]), nested(parts[i + 1 :], None), type(node), kinds)
             raise ValueError(f"schedule: {unknown_problem(type(config), [unknown])}")
         annotation = inside(type(node) if isinstance(node, Config) else annotation, part)
-        node, marked = inner[part], marked or per_step(annotation)
-    return annotation, marked
+        node, is_marked = inner[part], is_marked or per_step(annotation)
+    return annotation, is_marked
 
 
 def _alternatives(config: Config, key: str) -> str:
-    """The keys that may be scheduled: those below the key, else those beside it, else all."""
+    """A clause with the keys that may be scheduled: those below the key, else those beside it, else all."""
     all_keys, parent = schedulable(config), key.rpartition(".")[0]
     below = [name for name in all_keys if name.startswith(f"{key}.")]
     beside = [name for name in all_keys if name.rpartition(".")[0] == parent]

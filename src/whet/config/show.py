@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from whet.config.acts import Scope, conditions_of
 from whet.config.base import Config, Key, NameOf, plain
+from whet.config.effects import Scope, conditions_of
 from whet.config.tree import annotation_of, choices, config_classes, is_tag, per_step, tags
 from whet.config.yaml_text import compact, dump
 from whet.registry import Registry

@@ -22,8 +22,9 @@ Splits = Mapping[str, Sequence[int]]
 Expert = Callable[..., Iterator[tuple[str, str]]]
 
 NEEDED = ("train", "test")
-APART = ("train", "validation", "test")
-"""Splits without a common item. Others, such as published lists, may hold any."""
+"""Splits that an environment must have."""
+DISJOINT = ("train", "validation", "test")
+"""Splits that share no item. Others, such as published lists, may hold any."""
 
 
 def env(
@@ -56,9 +57,9 @@ def env(
 
     The class, or a function that makes environments, takes settings by name, each with a default. `reset` gives the
     first observation and a dict; `step` gives observation, reward, terminated, truncated and a dict. Both may be
-    coroutine functions. Draw whatever is left to chance from item and seed alone, so that an episode repeats: without a
-    `fork`, the environment is forked by repeating its actions. Without a `state_key`, its history is the key. Where the
-    class has `fork`, `state_key` or `close`, those are used.
+    coroutine functions. Draw all randomness from item and seed alone, so that an episode can be repeated. Where the
+    class has `fork`, `state_key` or `close`, those are used. Without `fork`, the environment is forked by repeating its
+    actions. Without `state_key`, its history is the key.
 
     Args:
         splits: item numbers from 0, by split, or a function that gives them. `train` and `test` have to be there.
@@ -73,29 +74,33 @@ def env(
     if not callable(splits):
         check_splits(name, splits)
     _check_numbers(name, max_turns, rewards, success_above, scale)
-    for field, text in (("name", name), ("line of what it is", says), ("rules", rules)):
-        if not is_whole(text):
-            place = f"the {field} of the environment {name!r}"
-            raise ValueError(f"half a character (a lone surrogate) is in {place}: mend it")
+    _check_texts(name, says, rules)
     if parser not in PARSERS:
         raise ValueError(f"the environment {name!r} has parser={parser!r}; choose of: {', '.join(PARSERS.names())}")
     if expert is not None and not takes(expert, None, seed=0):
         raise ValueError(f"the expert of the environment {name!r} has to take (env, *, seed)")
+    get_splits = _read_once(name, splits)
 
-    def register(thing: F) -> F:
-        _check_maker(name, thing)
-        get_splits = _read_once(name, splits)
-
-        def make(**settings: Any) -> UserEnvironment:
-            return UserEnvironment(lambda: thing(**settings), name=name, splits=get_splits)
-
+    def register(maker: F) -> F:
+        _check_maker(name, maker)
         info = EnvironmentInfo(
-            name=name, make=make, splits=get_splits, rules=rules, max_turns=max_turns, rewards=rewards,
-            success_above=success_above, kept_above=success_above if kept_above is None else kept_above, scale=scale,
-            group=group, item_ids=item_ids or {}, parser=parser, needs=needs, expert=_of_user_env(expert),
-        )  # fmt: skip
-        ENVIRONMENTS.add(name, info, says=says or (getattr(thing, "__doc__", None) or "").strip().partition("\n")[0])
-        return thing
+            name=name,
+            make=lambda **settings: UserEnvironment(lambda: maker(**settings), name=name, splits=get_splits),
+            splits=get_splits,
+            rules=rules,
+            max_turns=max_turns,
+            rewards=rewards,
+            success_above=success_above,
+            kept_above=success_above if kept_above is None else kept_above,
+            scale=scale,
+            group=group,
+            item_ids=item_ids or {},
+            parser=parser,
+            needs=needs,
+            expert=_without_wrapper(expert),
+        )
+        ENVIRONMENTS.add(name, info, says=says or (getattr(maker, "__doc__", None) or "").strip().partition("\n")[0])
+        return maker
 
     return register
 
@@ -104,11 +109,13 @@ def check_splits(name: str, splits: Splits) -> None:
     """Checks item numbers by split.
 
     Raises: ValueError where `train` or `test` is missing, or a split is empty or holds an item twice. Also where an
-        item is no number from 0, or two of `APART` have an item in common.
+        item is no number from 0, or two of `DISJOINT` share an item.
     """
     if missing := [split for split in NEEDED if not isinstance(splits, Mapping) or split not in splits]:
-        raise ValueError(f"the environment {name!r} has no split {missing[0]!r}: give splits={{'train': range(80), "
-                         "'test': range(80, 100)}")  # fmt: skip
+        raise ValueError(
+            f"the environment {name!r} has no split {missing[0]!r}: give splits={{'train': range(80), "
+            "'test': range(80, 100)}"
+        )
     for split, items in splits.items():
         whose = f"the split {split!r} of the environment {name!r}"
         if isinstance(items, str) or not isinstance(items, Sequence) or not items:
@@ -121,17 +128,27 @@ def check_splits(name: str, splits: Splits) -> None:
             raise ValueError(f"{whose} holds {wrong[0]!r}: items are whole numbers from 0")
         if not isinstance(items, range) and len(set(items)) < len(items):
             raise ValueError(f"{whose} holds an item twice: give each once")
-    for one, other in combinations([split for split in APART if split in splits], 2):
-        if (both := _shared(splits[one], splits[other])) is not None:
-            raise ValueError(f"the splits {one!r} and {other!r} of the environment {name!r} share item {both}: give "
-                             "each item to one of them")  # fmt: skip
+    for first, second in combinations([split for split in DISJOINT if split in splits], 2):
+        if (shared := _shared_item(splits[first], splits[second])) is not None:
+            raise ValueError(
+                f"the splits {first!r} and {second!r} of the environment {name!r} share item {shared}: give each item "
+                "to one of them"
+            )
 
 
-def _shared(one: Sequence[int], other: Sequence[int]) -> int | None:
-    """An item that both hold. No set is made of a long range."""
-    short, long = sorted((one, other), key=len)
+def _shared_item(first: Sequence[int], second: Sequence[int]) -> int | None:
+    """An item that both hold. None: there is none. A long range is not made into a set."""
+    short, long = sorted((first, second), key=len)
     members = long if isinstance(long, range) else frozenset(long)
     return next((item for item in short if item in members), None)
+
+
+def _check_texts(name: str, says: str, rules: str) -> None:
+    """Raises: ValueError where a text has a lone surrogate."""
+    for field, text in (("name", name), ("line of what it is", says), ("rules", rules)):
+        if not is_whole(text):
+            place = f"the {field} of the environment {name!r}"
+            raise ValueError(f"half a character (a lone surrogate) is in {place}: mend it")
 
 
 def _check_numbers(name: str, max_turns: int, rewards: tuple[float, float], success_above: float, scale: float) -> None:
@@ -143,28 +160,43 @@ def _check_numbers(name: str, max_turns: int, rewards: tuple[float, float], succ
     if as_reward(rewards[0]) is None or as_reward(rewards[1]) is None:
         raise ValueError(f"{whose} rewards={rewards}: a reward is at most {MAX_REWARD:g} in size")
     if not rewards[0] <= success_above < rewards[1]:
-        raise ValueError(f"{whose} success_above={success_above:g}, and its rewards go from {rewards[0]:g} to "
-                         f"{rewards[1]:g}: give a number from the least up to below the greatest")  # fmt: skip
+        raise ValueError(
+            f"{whose} success_above={success_above:g}, and its rewards go from {rewards[0]:g} to {rewards[1]:g}: give "
+            "a number from the least up to below the greatest"
+        )
     if scale <= 0 or rewards[1] < scale:
-        raise ValueError(f"{whose} scale={scale:g}: give what an episode's reward is divided by to get a score in "
-                         f"[0, 1], above 0 and not above the greatest reward, {rewards[1]:g}")  # fmt: skip
+        raise ValueError(
+            f"{whose} scale={scale:g}: give what an episode's reward is divided by to get a score in [0, 1], above 0 "
+            f"and not above the greatest reward, {rewards[1]:g}"
+        )
 
 
-def _check_maker(name: str, thing: Any) -> None:
-    if not callable(thing):
-        raise ValueError(f"the environment {name!r} is {type(thing).__name__}: decorate a class, or a function that "
-                         "makes environments")  # fmt: skip
-    if not takes(thing):
+def _check_maker(name: str, maker: Any) -> None:
+    """Raises: ValueError where the decorated object does not make environments."""
+    if not callable(maker):
+        raise ValueError(
+            f"the environment {name!r} is {type(maker).__name__}: decorate a class, or a function that "
+            "makes environments"
+        )
+    if not takes(maker):
         raise ValueError(f"the environment {name!r} has to be made without arguments: give each setting a default")
-    if isinstance(thing, type):
-        for wanted, arguments, named in (("reset", (None, 0), {"seed": 0}), ("step", (None, ""), {})):
-            says = "(self, item, *, seed)" if wanted == "reset" else "(self, action)"
-            method = getattr(thing, wanted, None)
-            if not callable(method) or not takes(method, *arguments, **named):
-                raise ValueError(f"the environment {name!r} needs {wanted}{says}: write it in {thing.__qualname__}")
+    if isinstance(maker, type):
+        for method_name, signature, arguments, keywords in (
+            ("reset", "(self, item, *, seed)", (None, 0), {"seed": 0}),
+            ("step", "(self, action)", (None, ""), {}),
+        ):
+            method = getattr(maker, method_name, None)
+            if not callable(method) or not takes(method, *arguments, **keywords):
+                raise ValueError(
+                    f"the environment {name!r} needs {method_name}{signature}: write it in {maker.__qualname__}"
+                )
 
 
 def _read_once(name: str, splits: Splits | Callable[[], Splits]) -> Callable[[], Splits]:
+    """A function that returns the splits. It reads and checks them at its first call.
+
+    It raises EnvError where they are wrong.
+    """
     if not callable(splits):
         fixed = dict(splits)
         return lambda: fixed
@@ -181,12 +213,12 @@ def _read_once(name: str, splits: Splits | Callable[[], Splits]) -> Callable[[],
     return read
 
 
-def _of_user_env(expert: Expert | None) -> Expert | None:
-    """Calls the expert with the environment that the user wrote, without the wrapper."""
+def _without_wrapper(expert: Expert | None) -> Expert | None:
+    """An expert of wrapped environments. It calls the user's expert with the environment that the user wrote."""
     if expert is None:
         return None
 
-    def look(env: UserEnvironment, *, seed: int = 0) -> Iterator[tuple[str, str]]:
+    def unwrapping_expert(env: UserEnvironment, *, seed: int = 0) -> Iterator[tuple[str, str]]:
         return expert(env.env, seed=seed)
 
-    return look
+    return unwrapping_expert

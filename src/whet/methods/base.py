@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from whet.config import ConfigError, config_at
-from whet.config.acts import acts
+from whet.config.effects import acts
 from whet.config.parts import EndpointConfig, ModelConfig
 from whet.config.runs import RunConfig
 from whet.grading.verdicts import parse_verdict

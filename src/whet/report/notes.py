@@ -1,7 +1,4 @@
-"""Health notes for any run: broken records, events, failures, shares, groups without signal.
-
-Counts how episodes ended: finished, failed and retried, or lost.
-"""
+"""Health notes for any run: broken records, events, failures, shares, groups without signal, and ends of episodes."""
 
 from __future__ import annotations
 
@@ -18,35 +15,54 @@ from whet.report.table import percent
 Level = Literal["good", "watch", "bad"]
 
 
+WASTED, WASTED_BAD = 0.5, 0.8
+"""Share of the groups without signal that are not all right: to watch, and bad."""
+LOST = 0.01
+"""Share of lost episodes above which a note is bad."""
+ENDS = {
+    "episodes/started": "started",
+    "episodes/played": "finished",
+    "episodes/refilled": "failed, retried",
+    "episodes/lost": "failed, lost",
+}
+FAULTS = {
+    "faults/env_error": "environment",
+    "faults/timeout": "timeout",
+    "faults/endpoint_error": "endpoint",
+    "faults/grader_error": "grader",
+}
+"""Counts of how episodes ended, and of failures by kind, with the words of the report."""
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
+    """A finding about a run's health."""
+
     level: Level
     title: str
     text: str
 
 
-WASTED, WASTED_BAD = 0.5, 0.8
-"""Share of the groups without signal that are not right throughout: to watch, and bad."""
-
-
 def worst_first(notes: Sequence[Note]) -> list[Note]:
+    """The notes, bad ones first."""
     return sorted(notes, key=lambda note: ("bad", "watch", "good").index(note.level))
 
 
 def flaws(run: RunRecord) -> list[Note]:
+    """A note for each record that could not be read."""
     return [Note("watch", "Unreadable record", flaw) for flaw in run.flaws]
 
 
 def events(run: RunRecord) -> list[Note]:
     """A note for each kind of warning or error, with its count and its latest message."""
     notes = []
-    trouble = [event for event in run.events if event.level in ("warning", "error", "critical")]
-    for (level, slug), count in Counter((event.level, event.event) for event in trouble).items():
-        last = [event for event in trouble if (event.level, event.event) == (level, slug)][-1]
-        often = "once" if count == 1 else f"{count:,} times, the last one"
-        worst: Level = "watch" if level == "warning" else "bad"
-        notes.append(Note(worst, f"{level.capitalize()}: {slug}", f"{often} at {last.time}: {last.message}"))
-    if run.events and not trouble:
+    problems = [event for event in run.events if event.level in ("warning", "error", "critical")]
+    for (level, kind), count in Counter((event.level, event.event) for event in problems).items():
+        last = [event for event in problems if (event.level, event.event) == (level, kind)][-1]
+        times = "once" if count == 1 else f"{count:,} times, the last one"
+        note_level: Level = "watch" if level == "warning" else "bad"
+        notes.append(Note(note_level, f"{level.capitalize()}: {kind}", f"{times} at {last.time}: {last.message}"))
+    if run.events and not problems:
         notes.append(Note("good", "Events", f"None of the {len(run.events):,} events is a warning or an error."))
     return notes
 
@@ -55,8 +71,8 @@ def failures(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     """Failures of graders and environments among the recorded traces. They are never a reward."""
     traces, answer = run.report_spec.traces, " of the first answer" if run.report_spec.view == "exchange" else ""
     total = len(run.exchanges)
-    outcomes = Counter(e.outcome for e in run.exchanges if e.outcome not in ("ok", "truncated"))
-    ungraded = sum(e.answer_score is None for e in run.exchanges)
+    outcomes = Counter(exchange.outcome for exchange in run.exchanges if exchange.outcome not in ("ok", "truncated"))
+    ungraded = sum(exchange.answer_score is None for exchange in run.exchanges)
     if not total:
         return []
     if not outcomes and not ungraded:
@@ -79,7 +95,7 @@ def _share(run: RunRecord, share: Share, stages: Sequence[PhaseRecord]) -> list[
         values = stage.series(share.key)[1]
         if not values:
             continue
-        # Judged by the last quarter: mistakes that training removed are no trouble.
+        # The last quarter decides, as mistakes that training removed are no problem.
         late = fmean(last_quarter(values))
         level: Level = "bad" if late >= share.bad else "watch" if late >= share.watch else "good"
         mean = percent(fmean(values))
@@ -89,7 +105,7 @@ def _share(run: RunRecord, share: Share, stages: Sequence[PhaseRecord]) -> list[
 
 
 def groups(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
-    """Groups without signal at the end of each stage: all right is progress, anything else is a waste."""
+    """A note for each stage on the groups without signal at its end. All right is progress; others are wasted."""
     if not run.report_spec.is_compared:
         return []
     notes = []
@@ -112,28 +128,16 @@ def groups(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
 
 
 def last_quarter(values: Sequence[float]) -> Sequence[float]:
+    """The last quarter of some values, and one at least."""
     return values[-max(1, len(values) // 4) :]
 
 
-# --- accounts ---------------------------------------------------------------------------------------------------------
-
-
-ENDS = {"episodes/started": "started", "episodes/played": "finished", "episodes/refilled": "failed, retried",
-        "episodes/lost": "failed, lost"}  # fmt: skip
-FAULTS = {"faults/env_error": "environment", "faults/timeout": "timeout", "faults/endpoint_error": "endpoint",
-          "faults/grader_error": "grader"}  # fmt: skip
-LOST = 0.01
-"""Share of the episodes: a warning where more are lost."""
-
-
 def accounts(run: RunRecord) -> list[dict[str, str]]:
-    """A row for each phase with episodes, and a total where there are several: how episodes ended, and failures by
-    kind. Empty where nothing was counted."""
-    sums = {
-        run.report_spec.title(phase.name): _sums(phase)
-        for phase in run.phases
-        if phase.has("episodes/started", "validation/episodes/started")
-    }
+    """The table of how episodes ended and of failures by kind. Empty: nothing was counted.
+
+    It has a row for each phase with episodes, and a total where there are several.
+    """
+    sums = {run.report_spec.title(phase.name): _sums(phase) for phase in _phases_with_episodes(run)}
     if len(sums) > 1:
         sums["All"] = {key: sum(row[key] for row in sums.values()) for key in (*ENDS, *FAULTS)}
     names = {**ENDS, **FAULTS}
@@ -144,23 +148,27 @@ def accounts(run: RunRecord) -> list[dict[str, str]]:
 
 def episodes(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     """A note on failures, and on whether the counts add up."""
-    rows = [_sums(phase) for phase in run.phases if phase.has("episodes/started", "validation/episodes/started")]
-    begun, rolled_out, again, lost = (sum(row[key] for row in rows) for key in ENDS)
-    if not begun:
+    rows = [_sums(phase) for phase in _phases_with_episodes(run)]
+    started, finished, retried, lost = (sum(row[key] for row in rows) for key in ENDS)
+    failed = retried + lost
+    if not started:
         return []
-    if begun != rolled_out + again + lost:
-        text = f"{begun:,.0f} episodes were started, and {rolled_out + again + lost:,.0f} are accounted for."
+    if started != finished + retried + lost:
+        text = f"{started:,.0f} episodes were started, and {finished + retried + lost:,.0f} are accounted for."
         return [Note("bad", "Episodes", text)]
-    if not again + lost:
-        return [Note("good", "Episodes", f"All {begun:,.0f} that were started were finished.")]
-    failed = percent((again + lost) / begun)
+    if not failed:
+        return [Note("good", "Episodes", f"All {started:,.0f} that were started were finished.")]
     text = (
-        f"Of {begun:,.0f} that were started {again + lost:,.0f} failed ({failed} %): {again:,.0f} were retried "
-        f"under a fresh seed, {lost:,.0f} are lost. None of them is a reward or part of a baseline."
+        f"Of {started:,.0f} that were started {failed:,.0f} failed ({percent(failed / started)} %): {retried:,.0f} "
+        f"were retried under a fresh seed, {lost:,.0f} are lost. None of them is a reward or part of a baseline."
     )
-    return [Note("bad" if lost > LOST * begun else "watch", "Episodes", text)]
+    return [Note("bad" if lost > LOST * started else "watch", "Episodes", text)]
+
+
+def _phases_with_episodes(run: RunRecord) -> list[PhaseRecord]:
+    return [phase for phase in run.phases if phase.has("episodes/started", "validation/episodes/started")]
 
 
 def _sums(phase: PhaseRecord) -> dict[str, float]:
-    """Sums over training and validation of the phase."""
+    """The counts of a phase, summed over training and validation."""
     return {key: sum(sum(phase.series(name)[1]) for name in (key, f"validation/{key}")) for key in (*ENDS, *FAULTS)}

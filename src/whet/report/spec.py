@@ -1,7 +1,7 @@
 """A method's report spec: which columns, stats, charts, checks and traces the report shows of its runs.
 
-A run carries its spec in its folder (`report_spec.json`), so the report asks no run for its method. Everything here is
-data: `report_specs` reads it from files.
+A run has its spec in its folder (`report_spec.json`), so the report needs no method. Specs are data:
+`methods.report_specs` reads them from files.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ View = Literal["exchange", "reply", "dialogue"]
 ROMAN = ("0", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
 ACRONYMS = ("sft", "rl", "dpo", "grpo", "bapo", "kl", "ppo")
 FACETS = ("split", "fate", "change", "verdict", "outcome", "trouble", "q", "trace")
-"""Words that the links into the trace browser use already."""
+"""Words that links into the trace browser use already."""
 _PLACE = r"(?P<place>[a-z_][a-z0-9_]*(?:\[(?:0|-1)\])?)"
 _TERM = re.compile(rf"{_PLACE}(?:\.(?P<key>\S+))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One number of a row of the summary."""
+    """A column of the summary's table."""
 
     key: str
     title: str
-    """May hold `{k}`, the number of samples, as `group` and `what` may; where no samples were drawn, columns that do
-    are left out."""
+    """May hold `{k}`, the number of samples, as `group` and `what` may. Such columns are left out where no samples were
+    drawn."""
     group: str
-    """What stands above it and its neighbours."""
+    """The heading above the column and its neighbours."""
     what: str
     """What is counted."""
     denominator: str
-    """What it is divided by; starting with "a ": what it is instead, as in "a mean over replies"."""
+    """What the count is divided by. A text such as "a mean over replies", with "a " first, says what the number is
+    instead."""
     signed: bool = False
     unit: Literal["percent", "tokens", "points", "count"] = "percent"
-    """Points: of a score, with two decimals. Count: whole numbers."""
+    """points: of a score, with two decimals. count: whole numbers."""
 
     @property
     def meaning(self) -> str:
@@ -58,8 +59,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Line:
+    """A line of a chart: a training metric and the validation metric of the same name."""
+
     key: str
-    """Of the training metric, with its policy's prefix if it has one; empty: there is validation only."""
+    """The training metric, with its policy's prefix if it has one. Empty: there is validation only."""
     name: str
     colour: Colour
     checked: str = ""
@@ -67,7 +70,7 @@ class Line:
     band: tuple[str, str] | None = None
     """Metrics that bound a band around the line, the lower one first."""
     points: bool = False
-    """Draw points: the metric is missing in many steps, and a line would make values up."""
+    """Draw points, because the metric is missing in many steps and a line would invent values."""
     scaled: bool = False
     """Divide by the largest absolute value, so that lines of different scales can be compared."""
 
@@ -77,34 +80,34 @@ class Line:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Every metric that is drawn by it."""
+        """All metrics that the line draws."""
         return (*filter(None, (self.key, self.validation_key)), *(self.band or ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Curves that share two axes; left out where none of them was measured."""
+    """Lines that share two axes. The chart is left out where none of them was measured."""
 
     title: str
     note: str
-    """What one sees in it, in a few words."""
+    """What it shows, in a few words."""
     unit: Unit
     from_zero: bool
     lines: tuple[Line, ...]
     says: str = ""
-    """A sentence under the title: what one sees, and what a healthy run shows."""
+    """A sentence under the title: what it shows, and how a healthy run looks."""
     log: bool = False
-    """The y axis."""
+    """Whether the y axis is logarithmic."""
     unless_zero: bool = False
-    """Leave the panel out where nothing ever happened."""
+    """Leave the chart out where all values are 0."""
     against: Against = ""
-    """What the run's settings put beside the lines: the target of a search for bounds, fixed bounds, or, of the
-    Entropy-Clip Rule, no change and how often it was right."""
+    """What settings add to the lines: the target of a search for bounds, or fixed bounds. `rule` adds no change, and
+    how often the Entropy-Clip Rule was right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A metric between 0 and 1 that should stay low, and from where on it is worth a look, or a worry."""
+    """A metric in [0, 1] that should stay low, with the values from which it is to watch, or bad."""
 
     key: str
     title: str
@@ -116,13 +119,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """A number in large print, beside what it is to be compared with.
+    """A number in large print, beside numbers to compare it with.
 
-    The texts hold fields in braces. `{best.acc}` is the row `best`'s `acc`, `{rows[-1].acc}` the last trained row's,
-    `{rows[0].acc}` the first one's where there are several, `{rows[-1]}` that row's title; `{steps[-1].entropy}` is a
-    metric's last value in training. ` - ` and ` / ` may stand between two of them. A field is in percent; after a
-    colon, `+` gives it a sign, and anything else is Python's format of the bare number. A tile, or a part of `beside`,
-    that lacks a number is left out.
+    The texts hold fields in braces. `{best.acc}` is the row `best`'s `acc`, and `{rows[-1].acc}` the last trained
+    row's. `{rows[0].acc}` is the first row's where there are several, and `{rows[-1]}` the last row's title.
+    `{steps[-1].entropy}` is a metric's last value in training. ` - ` and ` / ` may stand between two of them.
+
+    A field is in percent. After a colon, `+` adds a sign, and other texts are Python's format of the bare number. A
+    stat, or a part of `beside`, that lacks a number is left out.
     """
 
     label: str
@@ -136,17 +140,17 @@ class Stat:
         for text in (self.label, self.value, *self.beside):
             for term in terms(text):
                 if term is None:
-                    raise ValueError(f"no field of a tile: {text!r} (such as {{best.acc}}, {{steps[-1].entropy:.3f}})")
+                    raise ValueError(f"no field of a stat: {text!r} (such as {{best.acc}}, {{steps[-1].entropy:.3f}})")
 
 
 def fields(text: str) -> Iterator[tuple[str, str, str]]:
-    """The parts of a tile's text: what stands before a field, the field (empty at the end), its format."""
+    """The parts of a stat's text: the text before a field, the field (empty at the end), its format."""
     for before, name, form, _ in Formatter().parse(text):
         yield before, name or "", form or ""
 
 
 def terms(text: str) -> Iterator[tuple[str, str] | None]:
-    """The `(place, key)` of every number in a tile's text; None for what cannot be one."""
+    """The `(place, key)` of each number in a stat's text. None: a field that cannot be one."""
     for _, name, _ in fields(text):
         for term in re.split(r" [-/] ", name) if name else ():
             match = _TERM.fullmatch(term)
@@ -155,57 +159,57 @@ def terms(text: str) -> Iterator[tuple[str, str] | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSpec:
-    """What the report needs to know of a run, and asks of nobody else."""
+    """Everything that the report needs to know about a method."""
 
     who: str
-    """Whose numbers a row gives, and who wrote a trace: one word, the table's first column and the browser's first
-    facet."""
+    """The word for whose numbers a row gives and who wrote a trace. It heads the table's first column, and is the
+    browser's first facet. One word of a-z and _."""
     order: tuple[str, ...]
-    """Of rows and writers; others come after them."""
+    """The order of rows and writers. Others follow."""
     untrained: tuple[str, ...] = ()
-    """Rows that are nobody's work, and that a tile's `rows` leaves out."""
+    """Rows of no trained policy, which a stat's `rows` leaves out."""
     columns: tuple[Column, ...]
     best: str
     """The column whose highest value is bold."""
     several: str = ""
-    """What the terminal says of the table where answers went through several rounds or samples."""
+    """A sentence that the terminal adds to the table where answers had several rounds or samples."""
     problem: str = "problem"
     tested: str = "policy"
-    """What the summary is about."""
+    """The word for what the summary measures."""
     stats: tuple[Stat, ...] = ()
     charts: tuple[Chart, ...] = ()
     off_policy: tuple[Chart, ...] = ()
-    """Of a section of their own, where a `balance/` metric was measured."""
+    """Charts of a section of their own, which appears where a `balance/` metric was measured."""
     training: tuple[str, ...] = ("reward/mean",)
-    """A phase with one of these metrics lies on the panels' x axis; others with `loss/nll` are warm starts."""
+    """A phase with one of these metrics lies on the charts' x axis. Others with `loss/nll` are warm starts."""
     is_staged: bool = False
-    """Phases are stages, which the x axis names even where it has one."""
+    """Whether phases are stages, which the x axis names even where there is one."""
     policies: tuple[str, ...] = ()
-    """Those whose metrics bear their names (`actor.entropy`), to be checked one by one."""
+    """Policies whose metrics have their names as prefix (`actor.entropy`). Health checks take them one by one."""
     reused: str = ""
-    """What the method trains on though older weights wrote it, such as "games of all rounds": the distance to these is
-    then no error. Empty: nothing, unless the run's settings say so."""
+    """What the method trains on though older weights wrote it, such as "games of all rounds". The distance to those
+    weights is then no error. Empty: nothing, unless settings say so."""
     is_compared: bool = True
-    """Whether rewards are held against those of their group, so that a group paid alike teaches nothing."""
+    """Whether rewards are compared within a group, so that a group of equal rewards has no signal."""
     shares: tuple[Share, ...] = ()
     accuracy: str = ""
-    """The validation metric in [0, 1] that training should raise. Empty: the health notes say nothing of it."""
+    """The validation metric in [0, 1] that training should raise. Empty: no health note about it."""
     titles: Mapping[str, str] = field(default_factory=dict)
-    """Of rows, writers and phases, where `title_of` is not what people call them."""
+    """Titles of rows, writers and phases, where `title_of` does not give the usual one."""
     phases: Mapping[str, str] = field(default_factory=dict)
-    """What a phase is called while it runs, where that is not its title."""
+    """Titles of phases while they run, where those differ."""
     view: View = "reply"
-    """How a trace is shown: an exchange (answer, critique, refinement), one of the replies to a problem, or a dialogue
-    of many turns."""
+    """How a trace is shown. exchange: answer, critique, refinement. reply: one of the replies to a problem. dialogue:
+    many turns."""
     trace: str = "reply"
     traces: str = "replies"
     kept: str = ""
-    """Which traces of the test are kept, to follow "opens the traces behind it"."""
+    """Which traces of the test are stored, a text to follow "opens the traces behind it"."""
     makes: str = ""
-    """Of a run that trains nothing: the file of data that it leaves behind. Its writers are parts of one whole then,
-    which the browser opens with, and not stages of which the last one counts."""
+    """The file of data that a run makes, if it trains nothing. The browser then opens with all writers, as parts of one
+    whole. Empty: the run trains, and the last writer counts."""
     behind: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Which traces a number of the table leads to, by column: the facets and options that the browser opens with."""
+    """By column, the facets and options of the traces behind a number. The browser opens with them."""
 
     def __post_init__(self) -> None:
         keys = [column.key for column in self.columns]
@@ -213,29 +217,29 @@ class ReportSpec:
             raise ValueError(f"who = {self.who!r} stands in links: one word of a-z and _, and none of {FACETS}")
         if len(set(keys)) < len(keys):
             raise ValueError(f"two columns of one key: {keys}")
-        asked = [self.best, *self.behind]
+        named = [self.best, *self.behind]
         texts = [text for stat in self.stats for text in (stat.label, stat.value, *stat.beside)]
-        asked += [term[1] for text in texts for term in terms(text) if term and not term[0].startswith("steps[")]
-        if unknown := sorted(set(asked) - {*keys, "", "n", "k"}):
+        named += [term[1] for text in texts for term in terms(text) if term and not term[0].startswith("steps[")]
+        if unknown := sorted(set(named) - {*keys, "", "n", "k"}):
             raise ValueError(f"no columns, and yet asked for: {', '.join(unknown)}; there are {', '.join(keys)}")
 
     def without(self, *columns: str) -> ReportSpec:
-        """The sheet without some columns and what they lead to."""
-        kept = tuple(column for column in self.columns if column.key not in columns)
+        """The report spec without some columns and their links."""
+        remaining = tuple(column for column in self.columns if column.key not in columns)
         behind = {key: traces for key, traces in self.behind.items() if key not in columns}
-        return replace(self, columns=kept, behind=behind)
+        return replace(self, columns=remaining, behind=behind)
 
     def title(self, name: str) -> str:
-        """A row's, writer's or phase's name as people write it."""
+        """The title of a row, writer or phase."""
         return self.titles.get(name) or title_of(name)
 
 
 def title_of(name: str) -> str:
-    """What a name says by itself: `stage2` is Stage II, `sft_critic` is SFT critic."""
+    """The title that a name gives by itself: Stage II for `stage2`, SFT critic for `sft_critic`."""
     if match := re.fullmatch(r"stage_?(\d)", name):
         return f"Stage {ROMAN[int(match[1])]}"
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
-        return name  # somebody else's, and theirs to write
+        return name  # not one of ours, so shown as it is
     title = " ".join(word.upper() if word in ACRONYMS else word for word in name.split("_"))
     return title[:1].upper() + title[1:]
 
@@ -265,12 +269,13 @@ def column_of(tree: Mapping[str, Any]) -> Column:
 
 
 def to_json(report_spec: ReportSpec) -> str:
+    """The report spec as JSON, which `of_json` reads."""
     return _JSON.dump_json(report_spec, indent=1).decode()
 
 
 def of_json(text: str) -> ReportSpec:
-    """The sheet that `to_json` wrote.
+    """The report spec that `to_json` wrote.
 
-    Raises: ValueError where it is none, or has what this version does not know.
+    Raises: ValueError where it is none, or has fields that this version does not know.
     """
     return _JSON.validate_json(text, extra="forbid")

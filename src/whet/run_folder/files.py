@@ -14,13 +14,14 @@ from whet.errors import RunError
 
 BEST = "best"
 """The link in a finished run's folder to its best policy."""
-ROOM_IS_OUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def disk_error(path: Path, error: OSError) -> RunError:
-    mend = "make room" if error.errno in ROOM_IS_OUT else "see to that"
+    """The error to raise where a file cannot be written."""
+    advice = "make room" if error.errno in DISK_FULL else "see to that"
     return RunError(
-        f"could not write {path}: {error.strerror or error}; every whole checkpoint is kept: {mend}, then "
+        f"could not write {path}: {error.strerror or error}; every whole checkpoint is kept: {advice}, then "
         "`whet resume` the run"
     )
 
@@ -70,21 +71,21 @@ def check_places(run: Path, names: Iterable[str], folders: Iterable[str]) -> Non
     Raises: RunError naming the first other one.
     """
     for name in names:
-        _check_place(run / name, folder=False)
+        _check_place(run / name, is_folder=False)
     for name in folders:
-        _check_place(run / name, folder=True)
-        for root, inner, plain in os.walk(run / name):
-            for entry in inner:
-                _check_place(Path(root, entry), folder=True)
-            for entry in plain:
-                _check_place(Path(root, entry), folder=False)
+        _check_place(run / name, is_folder=True)
+        for root, inner_folders, inner_files in os.walk(run / name):
+            for inner in inner_folders:
+                _check_place(Path(root, inner), is_folder=True)
+            for inner in inner_files:
+                _check_place(Path(root, inner), is_folder=False)
 
 
-def _check_place(path: Path, *, folder: bool) -> None:
+def _check_place(path: Path, *, is_folder: bool) -> None:
+    kind = "folder" if is_folder else "file"
     if path.is_symlink():
         raise RunError(
-            f"{path} is a symbolic link, and a run writes through none: put the {'folder' if folder else 'file'} "
-            "itself there, or delete the link"
+            f"{path} is a symbolic link, and a run writes through none: put the {kind} itself there, or delete the link"
         )
-    if path.exists() and not (path.is_dir() if folder else path.is_file()):
-        raise RunError(f"{path} is no plain {'folder' if folder else 'file'}: move it away")
+    if path.exists() and not (path.is_dir() if is_folder else path.is_file()):
+        raise RunError(f"{path} is no plain {kind}: move it away")

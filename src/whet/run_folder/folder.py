@@ -1,7 +1,4 @@
-"""The run folder: the files of a run, and the lock that keeps two runs out of one folder.
-
-Keeps the trace of one episode below a size limit, whatever environments, endpoints and models wrote into it.
-"""
+"""The run folder: the files of a run, a lock that keeps two runs out of one folder, and a size limit for traces."""
 
 from __future__ import annotations
 
@@ -30,17 +27,32 @@ from whet.run_folder.files import BEST, check_places, disk_error, write_atomic
 from whet.run_folder.logs import EVENTS, Logs
 from whet.types import shortened
 
-MANIFESTS = "rounds.json"
-"""The outcomes of the episodes that an agent explored, round by round."""
-TALKS = "self_talk.jsonl"
+ROUNDS = "rounds.json"
+"""The outcomes of the episodes that a policy explored, round by round."""
+SELF_TALK = "self_talk.jsonl"
 """Records of self-correction that a policy learns from, one a line."""
 CRITIQUES = "critiques.jsonl"
 """Accepted critiques with their questions and answers, for a critic's warm start."""
 FILES = (
-    "config.yaml", "env.json", "report_spec.json", "metrics.jsonl", "events.jsonl", "summary.json", "report.html",
-    "answers.jsonl", "arrivals.jsonl", "stalls.txt", MANIFESTS, TALKS,
-    CRITIQUES, "dropped.jsonl", "mathcritique.json", "trl.jsonl", "first_errors.json", "manifest.json",
-)  # fmt: skip
+    "config.yaml",
+    "env.json",
+    "report_spec.json",
+    "metrics.jsonl",
+    "events.jsonl",
+    "summary.json",
+    "report.html",
+    "answers.jsonl",
+    "arrivals.jsonl",
+    "stalls.txt",
+    ROUNDS,
+    SELF_TALK,
+    CRITIQUES,
+    "dropped.jsonl",
+    "mathcritique.json",
+    "trl.jsonl",
+    "first_errors.json",
+    "manifest.json",
+)
 FOLDERS = ("checkpoints", "traces", "eval")
 """Files and folders that a run writes into its folder."""
 
@@ -82,13 +94,18 @@ class RunFolder:
             ) from error
 
     def release(self) -> None:
+        """Close the logs and unlock the folder."""
         self.logs.close()
-        for held in (self._lock, self._folder):
-            if held is not None:
-                os.close(held)
+        for descriptor in (self._lock, self._folder):
+            if descriptor is not None:
+                os.close(descriptor)
         self._lock = self._folder = None
 
     def metrics(self, phase: str, step: int, values: Mapping[str, float | None]) -> None:
+        """Append the metrics of a step.
+
+        Raises: RunError where one is not finite.
+        """
         broken = [name for name, value in values.items() if value is not None and not math.isfinite(value)]
         if broken:
             raise RunError(
@@ -98,10 +115,17 @@ class RunFolder:
         self.logs.append("metrics.jsonl", {"phase": phase, "step": step, **values})
 
     def event(self, level: str, event: str, message: str, **extra: Any) -> None:
+        """Append an event with the time.
+
+        Args:
+            level: info, warning or error.
+            event: its kind, one word.
+        """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.logs.append(EVENTS, {"time": now, "level": level, "event": event, "message": message, **extra})
 
     def traces(self, phase: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append the traces of episodes, none above `max_trace_bytes`."""
         for row in rows:
             self.logs.append(f"traces/{phase}.jsonl", trace_within(row, self.max_trace_bytes))
 
@@ -110,8 +134,7 @@ class RunFolder:
         write_atomic(self.path / name, text)
 
     def lengthen(self, config: str) -> None:
-        """Make a finished run unfinished, with these settings. In this order, a kill leaves a run that resumes as the
-        longer one."""
+        """Make a finished run unfinished, with these settings. After a kill in between, the longer run resumes."""
         self.write("config.yaml", config)
         for name in ("summary.json", "report.html", BEST):
             (self.path / name).unlink(missing_ok=True)
@@ -200,13 +223,13 @@ def command_line() -> str:
     return shlex.join(["whet", *sys.argv[1:]] if is_ours else ["python", *sys.argv])
 
 
-# --- traces -----------------------------------------------------------------------------------------------------------
+# --- the size of traces -----------------------------------------------------------------------------------------------
 
 
-BYTES_A_CHAR = 6
-"""JSON takes at most so many for one character: a control character is `\\u0000`."""
+MAX_CHAR_BYTES = 6
+"""Bytes of a character in JSON, at most: a control character is `\\u0000`."""
 SHORTEST = 64
-"""Texts of so few characters are not cut."""
+"""Texts of at most so many characters are never cut."""
 
 
 def trace_within(row: Mapping[str, Any], max_bytes: int) -> Mapping[str, Any]:
@@ -215,12 +238,12 @@ def trace_within(row: Mapping[str, Any], max_bytes: int) -> Mapping[str, Any]:
     Args:
         max_bytes: of its line of JSON. A trace stays above it if its texts exceed it at `SHORTEST` characters each.
     """
-    if BYTES_A_CHAR * _num_chars(row) <= max_bytes:  # most are small, and need not be serialised twice
+    if MAX_CHAR_BYTES * _num_chars(row) <= max_bytes:  # most are small, and need not be serialised twice
         return row
-    most, cut = max_bytes, row
-    while _num_bytes(cut) > max_bytes and most > SHORTEST:
-        most = max(SHORTEST, most // 2)
-        cut = _cut(row, most)
+    max_chars, cut = max_bytes, row
+    while _num_bytes(cut) > max_bytes and max_chars > SHORTEST:
+        max_chars = max(SHORTEST, max_chars // 2)
+        cut = _cut(row, max_chars)
     return cut
 
 
@@ -229,7 +252,7 @@ def _num_bytes(row: Any) -> int:
 
 
 def _num_chars(value: Any) -> int:
-    """Characters of all texts in it, and 8 for each other value."""
+    """The number of characters in all texts of a value. Any other value counts 8."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):
@@ -237,10 +260,10 @@ def _num_chars(value: Any) -> int:
     return sum(map(_num_chars, value)) if isinstance(value, list | tuple) else 8
 
 
-def _cut(value: Any, most: int) -> Any:
-    """A copy with at most `most` characters of each text."""
+def _cut(value: Any, max_chars: int) -> Any:
+    """A copy with at most `max_chars` characters of each text."""
     if isinstance(value, str):
-        return shortened(value, most)
+        return shortened(value, max_chars)
     if isinstance(value, Mapping):
-        return {name: _cut(inner, most) for name, inner in value.items()}
-    return [_cut(inner, most) for inner in value] if isinstance(value, list | tuple) else value
+        return {name: _cut(inner, max_chars) for name, inner in value.items()}
+    return [_cut(inner, max_chars) for inner in value] if isinstance(value, list | tuple) else value

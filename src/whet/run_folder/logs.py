@@ -1,5 +1,7 @@
-"""The logs of a run: files of lines that only grow. Each has a running digest, so that a checkpoint can name its bytes
-without reading them again."""
+"""The logs of a run: files of lines that only grow.
+
+Each has a running digest, so that a checkpoint can identify its bytes without reading them again.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from whet.files import sync
 from whet.run_folder.files import as_bytes, disk_error, write_atomic
 
 EVENTS = "events.jsonl"
-"""Belongs to no checkpoint: it records what really happened, and is never cut."""
+"""The log of events. It belongs to no checkpoint and is never cut, as it records what happened."""
 Mark = Mapping[str, Any]
 """`bytes` and `sha256` of a log at a checkpoint."""
 
@@ -37,7 +39,7 @@ class Extent:
 
 
 class Logs:
-    """Appends lines, and cuts the files back to a checkpoint. Never lengthens one when cutting."""
+    """Appends lines to the logs, and cuts them back to a checkpoint. A cut never lengthens a log."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

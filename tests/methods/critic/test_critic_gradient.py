@@ -9,7 +9,7 @@ from support.commands import config_of, logged
 from support.episodes import exchange
 from support.sessions import STEPS, WARM, finished, session_of
 from whet.config import ConfigError
-from whet.config.acts import acts
+from whet.config.effects import acts
 from whet.credit import only, refine_outcome, rewarded, verdict_match
 from whet.models.value import begin_anew
 from whet.trainer.value_model import VALUE_MODEL

@@ -34,7 +34,7 @@ from whet.methods.report_specs import load_report
 from whet.methods.rounds import INITIAL, Keep, Rows, Weighting, episode_weights, learning_phase, merged
 from whet.methods.solvers import BEST, POLICY
 from whet.report.spec import ReportSpec
-from whet.run_folder.folder import MANIFESTS
+from whet.run_folder.folder import ROUNDS
 from whet.trainer.loop import Batch, Phase
 from whet.types import Episode, Task
 
@@ -287,7 +287,7 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
         manifest = self.rounds.manifest(number)
         before = [self.run.loop.found[f"merge_{earlier}"] for earlier in range(1, number)]
         rounds = [{"round": place, "episodes": counts} for place, counts in enumerate([*before, manifest], 1)]
-        self.run.loop.folder.write(MANIFESTS, json.dumps(rounds, indent=1) + "\n")
+        self.run.loop.folder.write(ROUNDS, json.dumps(rounds, indent=1) + "\n")
         if not any(counts["merged"] for counts in manifest.values()):
             text = f"round {number} kept nothing and has nothing to learn from, so the agent stays as it is"
             self.run.loop.folder.event("warning", "nothing_kept", text, phase=f"merge_{number}")

@@ -13,8 +13,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from whet.config import InputFile, LearningConfig, NameOf, PerStep, PolicyRunConfig, SamplingConfig
-from whet.config.acts import ActsUnless, ActsWhen, AnyOf, Inside, NoEffect, acts
+from whet.config.acts import ActsUnless, ActsWhen, AnyOf, Inside, NoEffect
 from whet.config.critics import ExampleColumns
+from whet.config.effects import acts
 from whet.config.parts import BasicsData, ChainData, FileData, GymData, WatchConfig
 from whet.methods.base import RunContext
 from whet.methods.report_specs import load_report

@@ -51,7 +51,7 @@ from whet.methods.self_correct.step_comments import words_of
 from whet.methods.solvers import POLICY, PolicyAlgorithm, PolicyEvaluator, ask_policy, solver_spec, trace
 from whet.methods.warm_start import check_texts, demonstration_rows, imitation_phase
 from whet.models.prompts import Conversation, of_rounds
-from whet.run_folder.folder import TALKS
+from whet.run_folder.folder import SELF_TALK
 from whet.seeds import seed_of
 from whet.tasks.demonstrators import Demonstrator, demonstrator, examples_of
 from whet.tasks.oracles import RULE_CRITICS
@@ -302,7 +302,7 @@ class SelfTalkMethod(PolicyAlgorithm[SelfTalkConfig]):
         fates = Counter(fate_of(chain) for chain in self._queue)
         learnt = self._chosen
         records = [talk for chain in learnt for talk in chain.segments[0].parsed["talks"]]
-        self.run.loop.folder.write(TALKS, "".join(json.dumps(record) + "\n" for record in records))
+        self.run.loop.folder.write(SELF_TALK, "".join(json.dumps(record) + "\n" for record in records))
         if not learnt:
             text = "no chain with a repair came out right, so there is nothing to learn: more problems (num_steps), "
             text += "more rounds (max_rounds) or a better critic may help"

@@ -47,7 +47,7 @@ from whet.methods.warm_start import demonstration_rows, warm_start
 from whet.models.prompts import Conversation, of_rounds
 from whet.report.spec import ReportSpec
 from whet.rollout.critique import CritiqueRound, RuleCritic
-from whet.run_folder.folder import CRITIQUES, MANIFESTS
+from whet.run_folder.folder import CRITIQUES, ROUNDS
 from whet.seeds import seed_of
 from whet.tasks.demonstrations import Kind
 from whet.tasks.demonstrators import demonstrator, examples_of
@@ -364,7 +364,7 @@ class CritiqueLoop(PolicyAlgorithm[CritiqueLoopConfig]):
         metrics = self._round_metrics(number)
         before = [self.run.loop.found[f"merge_{earlier}"] for earlier in range(1, number)]
         rounds = [{"round": place, **row} for place, row in enumerate([*before, metrics], 1)]
-        self.run.loop.folder.write(MANIFESTS, json.dumps(rounds, indent=1) + "\n")
+        self.run.loop.folder.write(ROUNDS, json.dumps(rounds, indent=1) + "\n")
         lines = [json.dumps(task.info, ensure_ascii=False) + "\n" for task in self.helpful]
         self.run.loop.folder.write(CRITIQUES, "".join(lines))
         if not metrics["merged"]:
