@@ -58,13 +58,13 @@ class Registry(Generic[T]):
         self.loaded[what] = self
         self._entries: dict[str, Entry[T]] = {}
 
-    def add(self, name: str, thing: T, *, says: str = "") -> T:
+    def add(self, name: str, value: T, *, says: str = "") -> T:
         """Registers an existing object.
 
         Raises: ValueError where another origin has the name. The same origin may register it again.
         """
-        self._put(name, says, lambda: thing)
-        return thing
+        self._put(name, says, lambda: value)
+        return value
 
     def late(self, name: str, place: str, *, says: str) -> None:
         """Registers `package.module:attribute`, which is imported when it is needed."""
@@ -81,8 +81,8 @@ class Registry(Generic[T]):
     def register(self, name: str, *, says: str = "") -> Callable[[Any], Any]:
         """A decorator that registers. Without `says`, the docstring's first line is the description."""
 
-        def decorate(thing: Any) -> Any:
-            return self.add(name, thing, says=says or (thing.__doc__ or "").strip().partition("\n")[0])
+        def decorate(value: Any) -> Any:
+            return self.add(name, value, says=says or (value.__doc__ or "").strip().partition("\n")[0])
 
         return decorate
 

@@ -117,17 +117,17 @@ def check_splits(name: str, splits: Splits) -> None:
             "'test': range(80, 100)}"
         )
     for split, items in splits.items():
-        whose = f"the split {split!r} of the environment {name!r}"
+        subject = f"the split {split!r} of the environment {name!r}"
         if isinstance(items, str) or not isinstance(items, Sequence) or not items:
-            raise ValueError(f"{whose} is {str(items)[:60]!r}: give a range or a list of item numbers")
+            raise ValueError(f"{subject} is {str(items)[:60]!r}: give a range or a list of item numbers")
         if isinstance(items, range):
             wrong = [end for end in (items[0], items[-1]) if end < 0]
         else:
             wrong = [item for item in items if type(item) is not int or item < 0]
         if wrong:
-            raise ValueError(f"{whose} holds {wrong[0]!r}: items are whole numbers from 0")
+            raise ValueError(f"{subject} holds {wrong[0]!r}: items are whole numbers from 0")
         if not isinstance(items, range) and len(set(items)) < len(items):
-            raise ValueError(f"{whose} holds an item twice: give each once")
+            raise ValueError(f"{subject} holds an item twice: give each once")
     for first, second in combinations([split for split in DISJOINT if split in splits], 2):
         if (shared := _shared_item(splits[first], splits[second])) is not None:
             raise ValueError(
@@ -152,21 +152,21 @@ def _check_texts(name: str, says: str, rules: str) -> None:
 
 
 def _check_numbers(name: str, max_turns: int, rewards: tuple[float, float], success_above: float, scale: float) -> None:
-    whose = f"the environment {name!r} has"
+    subject = f"the environment {name!r} has"
     if max_turns < 1:
-        raise ValueError(f"{whose} max_turns={max_turns}: an episode has one turn at least")
+        raise ValueError(f"{subject} max_turns={max_turns}: an episode has one turn at least")
     if len(rewards) != 2 or not rewards[0] < rewards[1]:
-        raise ValueError(f"{whose} rewards={rewards}: give the least and the greatest that an episode can reach")
+        raise ValueError(f"{subject} rewards={rewards}: give the least and the greatest that an episode can reach")
     if as_reward(rewards[0]) is None or as_reward(rewards[1]) is None:
-        raise ValueError(f"{whose} rewards={rewards}: a reward is at most {MAX_REWARD:g} in size")
+        raise ValueError(f"{subject} rewards={rewards}: a reward is at most {MAX_REWARD:g} in size")
     if not rewards[0] <= success_above < rewards[1]:
         raise ValueError(
-            f"{whose} success_above={success_above:g}, and its rewards go from {rewards[0]:g} to {rewards[1]:g}: give "
-            "a number from the least up to below the greatest"
+            f"{subject} success_above={success_above:g}, and its rewards go from {rewards[0]:g} to {rewards[1]:g}: "
+            "give a number from the least up to below the greatest"
         )
     if scale <= 0 or rewards[1] < scale:
         raise ValueError(
-            f"{whose} scale={scale:g}: give what an episode's reward is divided by to get a score in [0, 1], above 0 "
+            f"{subject} scale={scale:g}: give what an episode's reward is divided by to get a score in [0, 1], above 0 "
             f"and not above the greatest reward, {rewards[1]:g}"
         )
 

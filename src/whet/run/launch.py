@@ -111,14 +111,14 @@ def _check_longer(before: RunConfig, now: RunConfig) -> bool:
     free = {key for key, *_ in steps} | changed_access(plain(before), plain(now))
     others = [change for change in difference(before, now) if change.partition(":")[0] not in free]
     if others or not free:
-        wrong = f"not {others[0]}" if others else "and these are what it has already"
+        problem = f"not {others[0]}" if others else "and these are what it has already"
         raise ConfigError(
             "a run that goes on can only be given more steps, where it has a number of them (num_steps=400), or "
-            f"another way to an endpoint (actor.url=...), {wrong}"
+            f"another way to an endpoint (actor.url=...), {problem}"
         )
-    for key, was, wanted in steps:
-        if wanted < was:
-            raise ConfigError(f"{key} = {wanted} is less than the run's {was}: a run can only be made longer")
+    for key, old, new in steps:
+        if new < old:
+            raise ConfigError(f"{key} = {new} is less than the run's {old}: a run can only be made longer")
     return bool(steps)
 
 

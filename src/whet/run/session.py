@@ -160,7 +160,9 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     runtime.say_unequal = partial(_report_unequal, loop)
     run_context = RunContext(loop, problems.tasks, grader.grade, prompts, runtime, trains=measured is None)
     algorithm = algorithm_class(config, run_context)
-    conversations = [talk for talk in spec.conversations(algorithm) if talk.policy in policies]
+    conversations = [
+        conversation for conversation in spec.conversations(algorithm) if conversation.policy in policies
+    ]
     lengths = check_prompts(conversations, policies)
     run_context.warnings.extend(dict.fromkeys(warnings))
     read_all(config)
