@@ -160,9 +160,7 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     runtime.say_unequal = partial(_report_unequal, loop)
     run_context = RunContext(loop, problems.tasks, grader.grade, prompts, runtime, trains=measured is None)
     algorithm = algorithm_class(config, run_context)
-    conversations = [
-        conversation for conversation in spec.conversations(algorithm) if conversation.policy in policies
-    ]
+    conversations = [conversation for conversation in spec.conversations(algorithm) if conversation.policy in policies]
     lengths = check_prompts(conversations, policies)
     run_context.warnings.extend(dict.fromkeys(warnings))
     read_all(config)
