@@ -2,14 +2,10 @@
 
 | module | what it has | names |
 |---|---|---|
-| rewards | terms of an episode, and how they add up | `rewarded`, `groups_of` |
-| refinement | rewards of verdicts and refinements (Critique-RL, eq. 4 to 9) | `direct_reward`, `combine` |
+| rewards | terms of an episode, how they add up, Critique-RL's eq. 4 to 9 | `rewarded`, `groups_of` |
 | advantages | which rewards form a baseline, and the resulting credit | `ADVANTAGES` |
-| assignment | groups of scored segments to rows | `assign_credit` |
-| values | the same with a value model | `assign_credit_with_values` |
+| assignment | groups of scored segments to rows, with a value model or not; pairs | `assign_credit`, `pair_rows` |
 | views | a chain of turns as one row | `joined` |
-| pairs | groups to preferred and rejected rows | `best_and_worst`, `pair_rows` |
-| filters | groups with a signal | `differ`, `is_mixed` |
 | metrics | a step's rewards, for the log and the watch | `reward_metrics`, `reply_signs` |
 """
 

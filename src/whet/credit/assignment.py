@@ -1,12 +1,7 @@
-"""From groups of scored segments to rows with a credit on every token.
+"""Assigns credit: groups of scored segments become rows with a credit on every trained token.
 
-Conversion between rows and padded tensors of their trained tokens, for the arithmetic of credit.
-
-Which groups of a step have a signal.
-
-Pairs: groups of scored segments to preferred and rejected rows.
-
-Credit with a value model: PPO's rows of the policy, and the rows of the value model.
+`assign_credit` serves the advantages that compare rewards, and `assign_credit_with_values` PPO's. `pair_rows` makes
+preferred and rejected rows. Both kinds of credit are computed on padded tensors [B, T] of the rows' trained tokens.
 """
 
 from __future__ import annotations
@@ -53,26 +48,62 @@ class Reference:
 def assign_credit(
     groups: Sequence[Sequence[ScoredSegment]], advantage: Advantage, reference: Reference | None = None, **fields: Any
 ) -> AssignedCredit:
-    """Rewards to rows.
+    """The rows of a step, with the credit that an advantage computes from the rewards.
 
     Args:
-        groups: segments that share a baseline. Without members lost to a broken grader, the others form it. A group
-            of one is dropped if the baseline is the group.
+        groups: segments that share a baseline, without those whose grading failed. A group of one is dropped if the
+            baseline is the group.
         reference: for a KL, in the reward or as the rows' `ref_logprobs`. None: no KL.
         fields: other fields of the rows (`kind`, ...).
     """
-    usable = [group for group in groups if len(group) >= (2 if advantage.baseline == "group" else 1)]
-    every = [scored for group in usable for scored in group]
-    if not every:
+    groups = [group for group in groups if len(group) >= (2 if advantage.baseline == "group" else 1)]
+    segments = [scored for group in groups for scored in group]
+    if not segments:
         return AssignedCredit([])
-    rows, kl_BT, metrics = bare_rows(usable, reference, **fields)
-    assert advantage.credit is not None, "with a value model: values.assign_credit_with_values"
+    rows, kl_BT, metrics = bare_rows(groups, reference, **fields)
+    assert advantage.credit is not None, "with a value model: assign_credit_with_values"
     mask_BT = trained_mask(rows)
     coef = reference.kl.coef if reference is not None else 0.0
-    rewards_B = torch.tensor([scored.reward for scored in every])
-    credit_BT = advantage.credit(rewards_B, [len(group) for group in usable], kl_BT, mask_BT, coef)
+    rewards_B = torch.tensor([scored.reward for scored in segments])
+    credit_BT = advantage.credit(rewards_B, [len(group) for group in groups], kl_BT, mask_BT, coef)
     return AssignedCredit(
-        with_values(rows, "credit", credit_BT), metrics, mean_credit(every, credit_BT, mask_BT), advantage.baseline
+        with_values(rows, "credit", credit_BT), metrics, mean_credit(segments, credit_BT, mask_BT), advantage.baseline
+    )
+
+
+def assign_credit_with_values(
+    groups: Sequence[Sequence[ScoredSegment]],
+    settings: ValueConfig,
+    value_model: Policy,
+    reference: Reference | None = None,
+) -> AssignedCredit:
+    """PPO: rows of the policy with whitened GAE advantages (arXiv:1506.02438), and rows of the value model.
+
+    In the latter, `credit` is the return to fit, and `logprobs` are the old values.
+    """
+    segments = [scored for group in groups for scored in group]
+    if not segments:
+        return AssignedCredit([])
+    rows, kl_BT, metrics = bare_rows([group for group in groups if group], reference)
+    mask_BT = trained_mask(rows)
+    values_BT = padded_scores(value_model, rows, token_budget=settings.learning.token_budget)
+    is_last_BT = mask_BT & (mask_BT.cumsum(-1) == mask_BT.sum(-1, keepdim=True))
+    rewards_B = torch.tensor([scored.reward for scored in segments])
+    coef = reference.kl.coef if reference is not None else 0.0
+    rewards_BT = torch.where(is_last_BT, rewards_B[:, None], 0.0) - coef * kl_BT
+    advantages_BT, returns_BT = gae(
+        rewards_BT, values_BT, mask_BT, gamma=settings.gamma, gae_lambda=settings.gae_lambda
+    )
+    errors, returns = (returns_BT - values_BT)[mask_BT], returns_BT[mask_BT]
+    spread = float(returns.var(correction=0))
+    if spread > 0:
+        metrics["value/explained"] = 1 - float(errors.var(correction=0)) / spread
+    credit_BT = whiten(advantages_BT, mask_BT)
+    policy_rows = with_values(rows, "credit", credit_BT)
+    value_rows = with_values(rows, "logprobs", values_BT, policy=value_model.name, ref_logprobs=None, versions=())
+    value_rows = with_values(value_rows, "credit", returns_BT)
+    return AssignedCredit(
+        [*policy_rows, *value_rows], metrics, mean_credit(segments, credit_BT, mask_BT), ADVANTAGES.get("gae").baseline
     )
 
 
@@ -84,29 +115,39 @@ def bare_rows(
     If the KL is a term of the loss, the rows have the reference's logprobs, and the KL is 0. `kl/ref` is there if the
     KL is in the reward.
     """
-    rows = [as_row(p.segment, group=f"{p.episode.task.id}/{i}", **fields) for i, g in enumerate(groups) for p in g]
+    rows = [
+        as_row(scored.segment, group=f"{scored.episode.task.id}/{number}", **fields)
+        for number, group in enumerate(groups)
+        for scored in group
+    ]
     mask_BT = trained_mask(rows)
     if reference is None or not reference.kl.coef:
         return rows, torch.zeros(mask_BT.shape), {}
     if reference.kl.where == "loss":
-        scored = with_reference(rows, reference.policy, token_budget=reference.token_budget)
-        return scored, torch.zeros(mask_BT.shape), {}
+        rows = with_reference(rows, reference.policy, token_budget=reference.token_budget)
+        return rows, torch.zeros(mask_BT.shape), {}
     kl_BT = kl_to(reference.policy, rows, token_budget=reference.token_budget, estimator=reference.kl.estimator)
     return rows, kl_BT, {"kl/ref": float(kl_BT.sum() / mask_BT.sum())}
 
 
-def mean_credit(every: Sequence[ScoredSegment], credit_BT: Tensor, mask_BT: Tensor) -> dict[int, float]:
+def mean_credit(segments: Sequence[ScoredSegment], credit_BT: Tensor, mask_BT: Tensor) -> dict[int, float]:
+    """Mean credit per token of each segment, by its seed."""
     means = (credit_BT.sum(-1) / mask_BT.sum(-1)).tolist()
-    return {scored.segment.seed: mean for scored, mean in zip(every, means, strict=True)}
+    return {scored.segment.seed: mean for scored, mean in zip(segments, means, strict=True)}
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
+# --- padded tensors ---------------------------------------------------------------------------------------------------
 
 
 def padded(rows: Sequence[Sequence[float]]) -> Tensor:
     """[B, T] with zeros on the right."""
     longest = max(map(len, rows))
     return torch.tensor([[*row, *[0.0] * (longest - len(row))] for row in rows])
+
+
+def padded_scores(model: Policy, rows: Sequence[Row], *, token_budget: int) -> Tensor:
+    """[B, T], what `models.scoring.score` gives each trained token: logprobs, or a value model's values."""
+    return padded([values.tolist() for values in score(model, rows, token_budget=token_budget)])
 
 
 def trained_mask(rows: Sequence[Row]) -> Tensor:
@@ -124,22 +165,24 @@ def with_values(rows: Sequence[Row], name: str, values_BT: Tensor, **fields: Any
 def kl_to(reference: Policy, rows: Sequence[Row], *, token_budget: int, estimator: str = "k1") -> Tensor:
     """[B, T] estimates of KL(sampler || reference) at each trained token, 0 elsewhere."""
     mask_BT = trained_mask(rows)
-    ref_BT = padded([values.tolist() for values in score(reference, rows, token_budget=token_budget)])
-    own_BT = padded([row.logprobs.tolist() for row in rows if row.logprobs is not None])
-    return torch.where(mask_BT, ESTIMATORS[estimator](own_BT, ref_BT), 0.0)
+    ref_BT = padded_scores(reference, rows, token_budget=token_budget)
+    sampler_BT = padded([row.logprobs.tolist() for row in rows if row.logprobs is not None])
+    return torch.where(mask_BT, ESTIMATORS[estimator](sampler_BT, ref_BT), 0.0)
 
 
 def with_reference(rows: Sequence[Row], reference: Policy, *, token_budget: int) -> list[Row]:
     """The rows with the reference's logprobs, for terms that need them."""
     if not rows:
         return []
-    scores = score(reference, rows, token_budget=token_budget)
-    return with_values(rows, "ref_logprobs", padded([values.tolist() for values in scores]))
+    return with_values(rows, "ref_logprobs", padded_scores(reference, rows, token_budget=token_budget))
+
+
+# --- groups with a signal ---------------------------------------------------------------------------------------------
 
 
 def differ(segments: Sequence[Segment]) -> bool:
     """Whether the scores differ, so that some replies are better than others (DAPO's dynamic sampling)."""
-    return len({s.grade.score for s in segments if s.grade is not None}) > 1
+    return len({segment.grade.score for segment in segments if segment.grade is not None}) > 1
 
 
 def is_mixed(group: Sequence[ScoredSegment]) -> bool:
@@ -153,14 +196,17 @@ def is_mixed(group: Sequence[ScoredSegment]) -> bool:
 def best_and_worst(
     group: Sequence[ScoredSegment], rng: random.Random, *, margin: float = 0.0
 ) -> tuple[ScoredSegment, ScoredSegment] | None:
-    """Segments with the greatest and the least reward of a group, drawn among equals. None: the rewards are equal, or
-    less than `margin` apart."""
+    """The segments with the greatest and the least reward of a group, drawn among equals.
+
+    Returns: None if the rewards are equal, or less than `margin` apart.
+    """
     if not group:
         return None
-    high, low = max(p.reward for p in group), min(p.reward for p in group)
+    rewards = [scored.reward for scored in group]
+    high, low = max(rewards), min(rewards)
     if high == low or high - low < margin:
         return None
-    best, worst = ([p for p in group if p.reward == reward] for reward in (high, low))
+    best, worst = ([scored for scored in group if scored.reward == reward] for reward in (high, low))
     return rng.choice(best), rng.choice(worst)
 
 
@@ -174,44 +220,3 @@ def pair_rows(chosen: ScoredSegment, rejected: ScoredSegment, name: str, **field
     return [
         as_row(scored.segment, credit, bundle=name, **fields) for scored, credit in ((chosen, 1.0), (rejected, -1.0))
     ]
-
-
-# --- a value model's advantages ---------------------------------------------------------------------------------------
-
-
-def assign_credit_with_values(
-    groups: Sequence[Sequence[ScoredSegment]],
-    settings: ValueConfig,
-    value_model: Policy,
-    reference: Reference | None = None,
-) -> AssignedCredit:
-    """PPO: rows of the policy with whitened GAE advantages (arXiv:1506.02438), and rows of the value model.
-
-    In the latter, `credit` is the return to fit, and `logprobs` are the old values.
-    """
-    nonempty = [group for group in groups if group]
-    every = [scored for group in nonempty for scored in group]
-    if not every:
-        return AssignedCredit([])
-    rows, kl_BT, metrics = bare_rows(nonempty, reference)
-    mask_BT = trained_mask(rows)
-    budget = settings.learning.token_budget
-    values_BT = padded([values.tolist() for values in score(value_model, rows, token_budget=budget)])
-    is_last_BT = mask_BT & (mask_BT.cumsum(-1) == mask_BT.sum(-1, keepdim=True))
-    rewards_B = torch.tensor([scored.reward for scored in every])
-    coef = reference.kl.coef if reference is not None else 0.0
-    rewards_BT = torch.where(is_last_BT, rewards_B[:, None], 0.0) - coef * kl_BT
-    advantages_BT, returns_BT = gae(
-        rewards_BT, values_BT, mask_BT, gamma=settings.gamma, gae_lambda=settings.gae_lambda
-    )
-    errors, returns = (returns_BT - values_BT)[mask_BT], returns_BT[mask_BT]
-    spread = float(returns.var(correction=0))
-    if spread > 0:
-        metrics["value/explained"] = 1 - float(errors.var(correction=0)) / spread
-    to_fit = with_values(
-        with_values(rows, "logprobs", values_BT, policy=value_model.name, ref_logprobs=None, versions=()),
-        "credit", returns_BT,
-    )  # fmt: skip
-    credit_BT = whiten(advantages_BT, mask_BT)
-    both = [*with_values(rows, "credit", credit_BT), *to_fit]
-    return AssignedCredit(both, metrics, mean_credit(every, credit_BT, mask_BT), ADVANTAGES.get("gae").baseline)

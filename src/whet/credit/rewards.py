@@ -1,12 +1,11 @@
-"""Reward terms, which are pure functions of an episode, and totals, which make one reward of them.
+"""Rewards: terms, which are pure functions of an episode, and totals, which make one reward of several terms.
 
 A term may read what came after the segment, such as the refinement after a critique. A term that needs a failed grade
 has no value. Then the segment has no reward: it is left out, and never gets 0.
 
-The reward terms of Critique-RL (arXiv:2510.24320, eq. 4 to 9), each a pure function of one exchange.
-
-`o` is the correctness of the answer, and `n` that of the refinement after the critique. The verdict is the critique's
-judgment of the answer. Where the paper and the authors' code differ, both are settings:
+The last section has Critique-RL's rewards (arXiv:2510.24320, eq. 4 to 9) as functions of one exchange. There `o` is the
+correctness of the answer, and `n` that of the refinement after the critique. The verdict is the critique's judgment of
+the answer. Where the paper and the authors' code differ, both are settings:
 
 | choice | paper | authors' code |
 |---|---|---|
@@ -77,17 +76,18 @@ def rewarded(
         segments = list(episode.segments)
         for index in episode.indices(role):
             values = {name: term(episode, index) for name, term in {**terms, **added_terms}.items()}
-            if all(value is not None for value in values.values()):
-                numbers = {name: float(value) for name, value in values.items() if value is not None}
-                scored = total({name: numbers[name] for name in terms})
-                for name, weight in (added or {}).items():
-                    scored += weight * numbers[name]
-                if as_reward(scored) is None:
-                    raise RewardError(
-                        f"the rewards of task {episode.task.id[:60]!r} add up to {scored:g}, and a reward is at most "
-                        f"{MAX_REWARD:g} in size: lower the weights in rewards"
-                    )
-                segments[index] = replace(segments[index], rewards={**numbers, "total": scored})
+            rewards = {name: float(value) for name, value in values.items() if value is not None}
+            if len(rewards) < len(values):
+                continue
+            reward = total({name: rewards[name] for name in terms})
+            for name, weight in (added or {}).items():
+                reward += weight * rewards[name]
+            if as_reward(reward) is None:
+                raise RewardError(
+                    f"the rewards of task {episode.task.id[:60]!r} add up to {reward:g}, and a reward is at most "
+                    f"{MAX_REWARD:g} in size: lower the weights in rewards"
+                )
+            segments[index] = replace(segments[index], rewards={**rewards, "total": reward})
         scored_episodes.append(replace(episode, segments=tuple(segments)))
     return scored_episodes
 
@@ -146,14 +146,17 @@ def verdict_match(scale: Literal["signed", "unit"] = "unit") -> RewardTerm:
 
 
 def refine_outcome(table: IndirectName = "refine") -> RewardTerm:
-    """The mean reward of the refinements after a critique (Critique-RL, eq. 4 to 6)."""
+    """The mean reward of the refinements after a critique (Critique-RL, eq. 4 to 6).
+
+    Args:
+        table: a name in `INDIRECT`.
+    """
 
     def term(episode: Episode, index: int) -> float | None:
-        refinements = refinements_of(episode, index)
-        graded = [judged(episode, index), *refinements]
-        if not refinements or any(s.grade is None or s.grade.score is None for s in graded):
+        answer, refinements = judged(episode, index), refinements_of(episode, index)
+        if not refinements or any(s.grade is None or s.grade.score is None for s in (answer, *refinements)):
             return None
-        return fmean(indirect_reward(table, is_right(graded[0]), is_right(refinement)) for refinement in refinements)
+        return fmean(indirect_reward(table, is_right(answer), is_right(refinement)) for refinement in refinements)
 
     return term
 
@@ -181,15 +184,14 @@ def judged(episode: Episode, index: int) -> Segment:
 def refinements_of(episode: Episode, index: int) -> Sequence[Segment]:
     """The actor's refinements after a critique. In an environment: the last segments of those attempts."""
     replies = [i for i in episode.children(index) if episode.segments[i].role in ("actor", "observation")]
-    return [episode.segments[_end(episode, i)] for i in replies]
+    return [episode.segments[_last_turn(episode, i)] for i in replies]
 
 
-def _end(episode: Episode, index: int) -> int:
-    """The last of the turns after a segment, without critiques."""
-    for place in range(index + 1, len(episode.segments)):
-        segment = episode.segments[place]
-        if segment.parent == index and segment.role != "critic":
-            index = place
+def _last_turn(episode: Episode, index: int) -> int:
+    """The index of the last turn that follows a segment, critiques aside."""
+    for later, segment in enumerate(episode.segments):
+        if later > index and segment.parent == index and segment.role != "critic":
+            index = later
     return index
 
 
@@ -203,8 +205,8 @@ def gated(how: Literal["gated", "additive"], weight: float) -> Total:
 
 def mixture(weights: Mapping[str, float]) -> Total:
     """`sum_i w_i r_i / sum_i w_i` (RefCritic: verdict 1, refine lambda)."""
-    whole = sum(weights.values())
-    return lambda values: sum(weight * values[name] for name, weight in weights.items()) / whole
+    total, sum_of_weights = weighted(weights), sum(weights.values())
+    return lambda values: total(values) / sum_of_weights
 
 
 def weighted(weights: Mapping[str, float]) -> Total:
@@ -222,7 +224,7 @@ def least(values: Mapping[str, float]) -> float:
     return min(values.values())
 
 
-# --- rewards of a refinement ------------------------------------------------------------------------------------------
+# --- Critique-RL's equations ------------------------------------------------------------------------------------------
 
 
 Verdict = Literal["correct", "wrong"]
@@ -230,12 +232,12 @@ IndirectName = Literal["refine", "delta", "correction"]
 
 
 def judged_right(verdict: Verdict | None, answer_correct: bool) -> bool:
-    """Does the critique's verdict agree with the verifier? No verdict (None: unparsed, or cut off) never does."""
+    """Whether the critique's verdict agrees with the verifier. No verdict (None: unparsed, or cut off) never does."""
     return verdict is not None and (verdict == "correct") == answer_correct
 
 
 def direct_reward(verdict: Verdict | None, answer_correct: bool, scale: Literal["signed", "unit"]) -> float:
-    """Stage I, r_dis (eq. 7): is the verdict right? Unparsed counts as wrong.
+    """Stage I, r_dis (eq. 7): whether the verdict is right. An unparsed one counts as wrong.
 
     Args:
         scale: `unit` gives 1 or 0 (the paper); `signed` gives +1 or -1 (the authors' code).
@@ -247,34 +249,20 @@ def direct_reward(verdict: Verdict | None, answer_correct: bool, scale: Literal[
     return -1.0 if scale == "signed" else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefineTable:
-    """The reward of each transition from answer to refinement; c is correct, i incorrect."""
-
-    c2c: float
-    c2i: float
-    i2c: float
-    i2i: float
-
-    def reward(self, answer_correct: bool, refinement_correct: bool) -> float:
-        if answer_correct:
-            return self.c2c if refinement_correct else self.c2i
-        return self.i2c if refinement_correct else self.i2i
-
-
-INDIRECT: dict[IndirectName, RefineTable] = {
-    "refine": RefineTable(c2c=1.0, c2i=0.0, i2c=1.0, i2i=0.0),  # eq. 4: n
-    "delta": RefineTable(c2c=0.0, c2i=-1.0, i2c=1.0, i2i=0.0),  # eq. 5: n - o
-    "correction": RefineTable(c2c=0.2, c2i=0.0, i2c=1.0, i2i=0.0),  # eq. 6: fixing counts five times keeping
+INDIRECT: dict[IndirectName, Callable[[bool, bool], float]] = {
+    "refine": lambda o, n: float(n),  # eq. 4
+    "delta": lambda o, n: float(n - o),  # eq. 5
+    "correction": lambda o, n: float(n) if not o else 0.2 * n,  # eq. 6: fixing counts five times keeping
 }
-"""The indirect rewards (eq. 4 to 6). Paper and code agree on them, and use `refine` by default."""
+"""The indirect rewards (eq. 4 to 6), from the correctness of answer and refinement. Paper and code agree on them, and
+use `refine` by default."""
 
 
 def indirect_reward(name: IndirectName, answer_correct: bool, refinement_correct: bool) -> float:
     """The reward of the refinement after a critique, whatever the verdict."""
     if name not in INDIRECT:
         raise ValueError(f"unknown indirect reward {name!r}: choose one of {', '.join(INDIRECT)}.")
-    return INDIRECT[name].reward(answer_correct, refinement_correct)
+    return INDIRECT[name](answer_correct, refinement_correct)
 
 
 def combine(indirect: float, right: bool, how: Literal["gated", "additive"], weight: float = 0.2) -> float:
