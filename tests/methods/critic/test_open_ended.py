@@ -21,8 +21,8 @@ from whet.methods.critic.open_ended import (
     beside_reference,
     num_right,
     preferred_pairs,
+    prompts_for_scores,
     score_metrics,
-    scored,
     scored_demonstrations,
 )
 from whet.methods.critic.reward_model import REWARD_MODEL
@@ -109,11 +109,11 @@ def test_the_better_answer_of_a_pair_has_more_right_results():
 
 
 def test_a_score_is_asked_for_in_the_verdicts_place():
-    words = scored(ENGLISH)
+    words = prompts_for_scores(ENGLISH)
     assert f"{VERDICT_LINE}: [a score from 1 to 10]" in words.critique
     assert "[Correct/Wrong]\nExplanation: <your reason; " in words.critique  # of the steps
     with pytest.raises(ConfigError, match="its critique has to ask for"):
-        scored(replace(ENGLISH, critique="{question} {answer}"))
+        prompts_for_scores(replace(ENGLISH, critique="{question} {answer}"))
 
 
 def test_the_reward_models_first_loss_is_log_2_and_its_scale_is_that_of_known_answers():
@@ -148,7 +148,7 @@ def test_the_critic_is_asked_and_read_after_the_run_as_in_it(tmp_path):
     settings = {key: load(value) for key, value in (each.split("=") for each in (*WORLD, *SMALL))}
     run = whet.train("open_ended", out=tmp_path / "run", progress=False, **settings)
     critic = whet.load_critic(run.folder)
-    assert critic.prompts == scored(CHAINS)
+    assert critic.prompts == prompts_for_scores(CHAINS)
     for text, score, verdict in ((" = 8", 8.0, "correct"), (" = 3", 3.0, "wrong"), (": Correct", None, None)):
         found = critic.reading(f"{VERDICT_LINE}{text}", critic.prompts)
         assert (found["score"], found["verdict"]) == (score, verdict)

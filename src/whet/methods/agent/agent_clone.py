@@ -3,12 +3,8 @@
 They are those of files (`whet.trajectories.files`), or of the environments' scripted experts. Only what the agent
 said trains, as RL and preferences have it; a message whose `loss` is False does not.
 
-What the presets of the careless tiny agent share: its environment, its turns, its rollouts, and how it is
-measured.
-
-Cloning with the tiny agent in TextCraft: of careless episodes, more of them, and of the expert.
-
-The first raises the agent from random weights that RL starts from. The other two are what RL is held against.
+Three presets clone experts in TextCraft with the tiny agent. `CARELESS` pretrains the agent that RL starts from. `MORE`
+and `EXPERT` are what RL is compared with.
 """
 
 from __future__ import annotations
@@ -65,57 +61,51 @@ class AgentCloneConfig(AgentRunConfig):
 class AgentClone(AgentAlgorithm[AgentCloneConfig]):
     """Behavioural cloning from trajectories, and how well the policy acts after it (2406.04151)"""
 
-    spec = agent_spec(
-        AgentCloneConfig,
-        report=load_report("agent_clone"),
-    )
+    spec = agent_spec(AgentCloneConfig, report=load_report("agent_clone"))
 
     def __init__(self, config: AgentCloneConfig, run: RunContext) -> None:
         super().__init__(config, run)
         if run.trains:
+            loop, infos = run.loop, self.rollouts.infos
             trajectories, warnings = demonstrated(
-                config,
-                config.trajectories,
-                self.run.tasks["train"],
-                self.rollouts.infos,
-                config.expert,
-                self.run.loop.progress.tell,
+                config, config.trajectories, run.tasks["train"], infos, config.expert, loop.progress.tell
             )
-            shown = clone_rows(
-                trajectories, self.run.loop.policies[POLICY],
-                shows_rules=self.rollouts.shows_rules(POLICY), max_context=config.max_context,
-                failures_asked=not config.trajectories and config.expert.keep_failures,
-            )  # fmt: skip
-            self.shown = shown.rows
-            self.run.info.append(shown.fact)
-            both = learnt_and_tested(shown_items(trajectories), self.run.tasks)
-            self.run.warnings.extend(warnings + shown.warnings + both)
+            cloned = clone_rows(
+                trajectories,
+                loop.policies[POLICY],
+                shows_rules=self.rollouts.shows_rules(POLICY),
+                max_context=config.max_context,
+                wants_failures=not config.trajectories and config.expert.keep_failures,
+            )
+            self.rows = cloned.rows
+            run.info.append(cloned.info)
+            run.warnings.extend(warnings + cloned.warnings)
+            run.warnings.extend(learnt_and_tested(shown_items(trajectories), run.tasks))
 
     def phases(self) -> Iterator[Phase]:
         config = self.config
         yield self.evaluator.before()
         yield imitation_phase(
-            "train", POLICY, config.num_steps, self._drawn, config.learning, config.rows_per_step,
+            "train", POLICY, config.num_steps, self._draw, config.learning, config.rows_per_step,
             validate=self.evaluator.validate, validate_every=config.validate_every, select=BY_SUCCESS_OR_LATER,
         )  # fmt: skip
         yield self.evaluator.after()
 
-    def _drawn(self, step: int) -> list[Row]:
+    def _draw(self, step: int) -> list[Row]:
         rng = random.Random(seed_of(self.run.loop.seed, "clone", step))
-        return rng.choices(self.shown, k=self.config.rows_per_step)
+        return rng.choices(self.rows, k=self.config.rows_per_step)
 
 
-# --- careless play in TextCraft ---------------------------------------------------------------------------------------
-
+# --- presets of the tiny agent in TextCraft ---------------------------------------------------------------------------
 
 NUM_PLAYS = 8
-"""Episodes of each training item: the order of the recipes and the mistakes differ."""
-CARELESS_PLAY = ExpertConfig(
+"""Episodes of each training item. The order of the recipes and the mistakes differ."""
+CARELESS_EXPERT = ExpertConfig(
     num_plays=NUM_PLAYS, max_turns=10, wrong_count=0.3, wrong_action=0.15, stuck=0.8, keep_failures=True
 )
 """Wrong counts, wrong actions, and refused actions again and again: two thirds of the episodes succeed."""
-EXPERT_PLAY = ExpertConfig(num_plays=NUM_PLAYS, max_turns=10)
-"""The same items without mistakes."""
+FAULTLESS_EXPERT = ExpertConfig(num_plays=NUM_PLAYS, max_turns=10)
+"""Episodes of the same items, without mistakes."""
 SHALLOW = EnvironmentData(
     env={"textcraft": 1.0},
     settings={"textcraft": {"max_distractors": 4}},
@@ -127,12 +117,8 @@ ACTION = SamplingConfig(max_new_tokens=24)
 """An action without a thought has eight tokens."""
 SAMPLED = AgentEvaluation(num_samples=8, validation_samples=4, max_turns=10)
 """Several episodes an item: one greedy pass over 72 items is uncertain by ten points."""
-
-
-# --- presets of the careless agent ------------------------------------------------------------------------------------
-
-
 ROWS = 8
+"""Of a minibatch and of a step."""
 
 
 def _preset(**settings: Any) -> Preset:
@@ -142,22 +128,22 @@ def _preset(**settings: Any) -> Preset:
 
 CARELESS = _preset(
     policy=ModelConfig(path="tiny_agent", random_weights=0),
-    expert=CARELESS_PLAY,
+    expert=CARELESS_EXPERT,
     num_steps=2000,
     learning=LearningConfig(learning_rate=2e-3, final_share=0.05, warmup_steps=100, minibatch_rows=ROWS),
     validate_every=250,
     evaluation=SAMPLED,
 )
-"""From random weights until success rises no more: `tiny_agent_careless` is what it makes. The agent knows the words
-and the game, and is wrong often and not always, so RL has something to teach it."""
+"""From random weights until success rises no more; the result is `tiny_agent_careless`. The agent knows the words and
+the game, and is often but not always wrong, so RL can still improve it."""
 _FROM_CARELESS = {
     "policy": ModelConfig(path="tiny_agent_careless"),
     "learning": LearningConfig(learning_rate=1e-3, final_share=0.05, warmup_steps=20, minibatch_rows=ROWS),
     "validate_every": 100,
-    # Neither is read for its own table: the run of RL measures it beside its own weights, by many episodes an item.
+    # A greedy episode suffices: the run of RL measures both again, by many episodes an item.
     "evaluation": AgentEvaluation(num_samples=1, validation_samples=4, max_turns=SAMPLED.max_turns),
 }
-MORE = _preset(expert=CARELESS_PLAY, num_steps=300, **_FROM_CARELESS)
+MORE = _preset(expert=CARELESS_EXPERT, num_steps=300, **_FROM_CARELESS)
 """The control of RL: the same episodes for longer, with the best validated weights."""
-EXPERT = _preset(expert=EXPERT_PLAY, num_steps=600, **_FROM_CARELESS)
+EXPERT = _preset(expert=FAULTLESS_EXPERT, num_steps=600, **_FROM_CARELESS)
 """The ceiling of RL: episodes without mistakes, of the same items."""

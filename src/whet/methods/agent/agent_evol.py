@@ -168,7 +168,7 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
             max_context=config.max_context,
         )  # fmt: skip
         self.base = [[row] for row in cloned.rows]
-        self.run.info.append(cloned.fact)
+        self.run.info.append(cloned.info)
         self.run.warnings.extend(
             warnings + cloned.warnings + learnt_and_tested(shown_items(trajectories), self.run.tasks)
         )

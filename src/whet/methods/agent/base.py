@@ -53,7 +53,7 @@ def agent_spec(config: type[AgentRunConfig], **overrides: Any) -> MethodSpec:
     """The spec of a method whose policy acts in environments.
 
     Args:
-        more: what differs, by fields of `MethodSpec`.
+        overrides: what differs, by fields of `MethodSpec`.
     """
     family: dict[str, Any] = {
         "roles": (POLICY,),

@@ -51,20 +51,20 @@ class Cloned:
     """What there is to learn from."""
 
     rows: list[Row]
-    fact: str
+    info: str
     """How many there are, as a sentence."""
     warnings: list[str]
-    """What there is to look at in them, a sentence each."""
+    """What to check in them, a sentence each."""
 
 
 def clone_rows(
     trajectories: Iterable[Trajectory], policy: Policy, *, shows_rules: bool, max_context: int,
-    failures_asked: bool = False,
+    wants_failures: bool = False,
 ) -> Cloned:  # fmt: skip
     """The rows of all trajectories of at most `max_context` tokens.
 
     Args:
-        failures_asked: whether failures among them are what the settings ask for, and nothing to look at.
+        wants_failures: whether failures among them are what the settings ask for, and nothing to look at.
     Raises: DataError where there is none.
     """
     examples = list(trajectories)
@@ -76,13 +76,13 @@ def clone_rows(
     if num_long := len(made) - len(rows):
         warnings.append(f"{num_long} trajectories of more than max_context = {max_context} tokens are left out")
     learnt = [trajectory for trajectory, row in zip(examples, made, strict=True) if len(row.tokens) <= max_context]
-    fact = f"{len(rows)} trajectories to learn from"
+    info = f"{len(rows)} trajectories to learn from"
     if num_lost := sum(trajectory.success is False for trajectory in learnt):
-        if failures_asked:
-            fact += f", {num_lost} of them failures"
+        if wants_failures:
+            info += f", {num_lost} of them failures"
         else:
             warnings.append(f"{num_lost} of the trajectories are marked as no success, and are learnt like the others")
-    return Cloned(rows, fact, warnings)
+    return Cloned(rows, info, warnings)
 
 
 def demonstrated(

@@ -58,7 +58,7 @@ GRPO_TINY = _preset(
     validate_every=10,
     evaluation=SAMPLED,
 )
-"""From the agent that cloned careless episodes (`presets.agent_clones`). The rate is constant after a warm-up; each
+"""From the agent that cloned careless episodes (`agent_clone.CARELESS`). The rate is constant after a warm-up; each
 step has 32 items of 8 episodes in four updates."""
 
 
@@ -66,9 +66,14 @@ def _published(
     env: str, items: int, samples: int, mini: int, steps: int, written: int, response: int, horizons: tuple[int, ...],
     every: int,
 ) -> Preset:  # fmt: skip
-    """Measured at the longest horizon of training.
+    """The settings of a published script. It measures at the longest horizon of training.
 
-    Args: written: tokens a turn; response: tokens of an episode.
+    Args:
+        mini: items of an update.
+        written: tokens of a turn.
+        response: tokens of an episode.
+        horizons: turns of an episode. Several follow one another.
+        every: steps for which a horizon stays.
     """
     horizon: dict[str, Any] = (
         {"schedule": {"max_turns": Steps(values=horizons, every=every)}}

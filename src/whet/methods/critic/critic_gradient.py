@@ -144,9 +144,9 @@ def readable(episode: Episode, index: int) -> float:
     return float(episode.segments[index].parsed.get("verdict") is not None)
 
 
-def after_verdict(value_model: Mapping[str, float]) -> float:
+def after_verdict(rewards: Mapping[str, float]) -> float:
     """CTRL's reward (its code, `reward_revision`): what the refinement is worth, and 0 without a readable verdict."""
-    return value_model["indirect"] if value_model["readable"] else 0.0
+    return rewards["indirect"] if rewards["readable"] else 0.0
 
 
 def reaches(scored: ScoredSegment) -> bool:

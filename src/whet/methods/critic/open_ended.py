@@ -8,10 +8,6 @@
 The reward model is a head on the critic's model. It learns first, from pairs of the tiny world, and reads the reference
 with each answer. The tolerance is not published. In the paper's other tasks the weight is 0.2 of a reward of at most 1;
 here it is 2, of a reward up to 10. Columns about verdicts take a score above the middle as the verdict "right".
-
-Critics that give scores: their prompts and, in the tiny world, their demonstrations and a reward model's pairs.
-
-Compares the scores of critics with those of a learned oracle (Critique-RL, appendix E).
 """
 
 from __future__ import annotations
@@ -26,10 +22,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from whet.config import ClipLoss, ConfigError, CriticRunConfig, KLConfig, LearningConfig, PerStep, TrainingConfig
-from whet.credit import ADVANTAGES, Reference, ScoredSegment, assign_credit, groups_of, rewarded
+from whet.credit import ADVANTAGES, Reference, RewardTerm, ScoredSegment, assign_credit, groups_of, only, rewarded
 from whet.credit.rewards import refine_score, score_match, weighted
 from whet.evaluation.critique import Metrics
-from whet.evaluation.protocol import last_paths, measure, paths
+from whet.evaluation.protocol import Chained, last_paths, measure, paths
 from whet.grading.verdicts import parse_score
 from whet.methods.base import RunContext
 from whet.methods.critic.reward_model import Pair, RewardModel, RewardModelConfig
@@ -61,27 +57,213 @@ from whet.tasks.oracles import RESULT
 from whet.tasks.prompts import CHAINS, Message, Prompts
 from whet.trainer import Update, policy_term
 from whet.trainer.loop import Batch, Phase, Selection
-from whet.types import Episode, Row, Segment, Task
-
-# --- prompts ----------------------------------------------------------------------------------------------------------
-
+from whet.types import Episode, Row, Task
 
 LOW, HIGH = 1, 10
 """The lowest score and the highest."""
+MIDDLE = (LOW + HIGH) / 2
+STAGES = {"stage1": "near", "stage2": "score_refine"}
+"""By stage, the validation metric that chooses its best checkpoint."""
 
 
-def scored(prompts: Prompts) -> Prompts:
-    """The prompts with a score in place of the verdict, behind the same label.
+class OpenEndedConfig(TrainingConfig, CriticRunConfig):
+    """A critic that gives scores, rewarded by a reward model in two stages."""
+
+    method: Literal["open_ended"] = "open_ended"
+    compared: ClassVar[str] = "roles.critique"
+    reward_model: RewardModelConfig = RewardModelConfig()
+    num_steps: int = Field(80, ge=2, le=10**9, multiple_of=2)
+    """Steps of both stages together; each takes half."""
+    prompts_per_step: int = Field(32, ge=1)
+    """Answers critiqued in a step."""
+    group_size: int = Field(4, ge=2)
+    """Critiques of each answer."""
+    tolerance: PerStep[float] = Field(3.0, gt=0)
+    """Delta: a score that is so far off, or further, is rewarded 0."""
+    weight: PerStep[float] = Field(2.0, ge=0)
+    """Beta_1: of r_dis in stage II, beside the refinement's score of 1 to 10."""
+    kl_coef: PerStep[float] = Field(0.01, ge=0)
+    """Of the KL to the critic that the stage starts from, in the reward."""
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
+
+
+def prompts_for_scores(prompts: Prompts) -> Prompts:
+    """The prompts with a score in place of the verdict, after the same label.
 
     Raises: ConfigError if the critique prompt does not ask for a verdict in exactly these words.
     """
-    if prompts == CHAINS:  # its critic has seen nothing but demonstrations anyway
+    if prompts == CHAINS:  # its critic knows the form from demonstrations alone
         return prompts
     verdict_request = f"{prompts.verdict_line}: [{prompts.right}/{prompts.wrong}]"
     if verdict_request not in prompts.critique:
         raise ConfigError(f"prompts: its critique has to ask for {verdict_request!r}, which a score replaces")
     score = f"{prompts.verdict_line}: [a score from {LOW} to {HIGH}]"
     return replace(prompts, critique=prompts.critique.replace(verdict_request, score))
+
+
+def read_score(critique: str, prompts: Prompts) -> Mapping[str, Any]:
+    """The score of a critique, and the verdict that it implies. None: unreadable."""
+    score = parse_score(critique, LOW, HIGH, line=prompts.verdict_line)
+    return {"score": score, "verdict": None if score is None else "correct" if score > MIDDLE else "wrong"}
+
+
+class OpenEndedEvaluator(CriticEvaluator[OpenEndedConfig]):
+    """Measures critiques by the reward model, beside the grader."""
+
+    def read(self, episodes: Sequence[Episode]) -> list[Episode]:
+        return with_scores(self.algorithm, episodes)
+
+    def metrics_of(self, episodes: Sequence[Episode]) -> Metrics:
+        return scores_and_critiques(episodes)
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        metrics, traces = super().tested(name, tasks, labels)
+        if name == NO_CRITIC:
+            answers = [Episode(task=task, segments=(self.greedy(tasks)[task.id],)) for task in tasks]
+            metrics = {**metrics, **score_metrics(self.read(answers), HIGH - LOW)}
+        return metrics, traces
+
+
+class OpenEnded(CriticAlgorithm[OpenEndedConfig]):
+    """A critic that gives scores, rewarded by a learned reward model in two stages"""
+
+    spec = critic_spec(
+        OpenEndedConfig,
+        {f"critic_{stage}": stage for stage in STAGES},
+        prompts=prompts_for_scores,
+        reading=read_score,
+        evaluator=OpenEndedEvaluator,
+        report=load_report("open_ended"),
+    )
+
+    def __init__(self, config: OpenEndedConfig, run: RunContext) -> None:
+        super().__init__(config, run)
+        if config.data.kind != "chains":
+            raise ConfigError("open_ended makes the pairs of its reward model in the tiny world: data.kind=chains")
+        self.run = replace(run, prompts=prompts_for_scores(run.prompts))
+        self.oracle = RewardModel(
+            run.loop.policies,
+            "critic",
+            row_format=partial(beside_reference, self.run.prompts),
+            settings=config.reward_model,
+            scale=(LOW, HIGH),
+            measured=partial(self._pairs, 0),
+        )
+
+    def phases(self) -> Iterator[Phase]:
+        config, warm = self.config, self.config.warm_start
+        yield from (phase for phase in self.warm_starts if phase.name == "sft_actor")
+        yield imitation_phase(
+            "sft_critic", "critic", warm.critic_steps, self._demonstrations, warm.learning, warm.rows_per_step
+        )
+        yield self.oracle.phase("preferences", self._pairs)
+        for (stage, metric), reference in zip(STAGES.items(), (SFT, "critic_stage1"), strict=True):
+            yield Phase(
+                stage, config.num_steps // 2, partial(self._collect, stage, reference), self._updates,
+                begin=partial(self._begin, reference), validate=partial(self.evaluator.validate, stage),
+                validate_every=config.validate_every, headline=("reward/mean", "critique/near"),
+                select=Selection("critic", f"critic_{stage}", f"validation/{metric}"),
+            )  # fmt: skip
+        yield self.evaluator.test_of([SFT, *(f"critic_{stage}" for stage in STAGES)])
+
+    def _begin(self, reference: str) -> None:
+        self.keep_sft()
+        self.run.loop.restart("critic", reference)
+
+    def _demonstrations(self, step: int) -> list[Row]:
+        """Rows of the critic's warm start."""
+        rng, count = random.Random(seed_of(self.config.seed, "sft_critic", step)), self.config.warm_start.rows_per_step
+        demonstrations = scored_demonstrations(self.run.tasks["train"], count, self.run.prompts, rng)
+        return demonstration_rows(demonstrations, self.run.loop.policies["critic"])
+
+    def _pairs(self, step: int) -> list[Pair]:
+        """Pairs for the reward model; those of step 0 set its scale."""
+        rng = random.Random(seed_of(self.config.seed, "preferences", step))
+        return preferred_pairs(self.run.tasks["train"], self.config.reward_model.rows_per_step // 2, rng)
+
+    def _updates(self, step: int) -> Mapping[str, Update]:
+        config = self.at(step)
+        rows = config.prompts_per_step * config.group_size
+        num_updates = config.num_steps // 2 * config.learning.updates_a_step(rows)
+        return {"critic": Update((policy_term(ClipLoss(), "sequence_mean"),), config.learning, num_updates)}
+
+    def _collect(self, stage: str, reference: str, step: int) -> Batch:
+        config, refines = self.at(step), stage == "stage2"
+        num_before = config.num_steps // 2 * config.prompts_per_step if refines else 0
+        tasks = self.run.next_tasks(step, config.prompts_per_step, first=num_before)
+        episodes = sample_critiques(self, (stage, step), tasks, num_critiques=config.group_size, refine=refines)
+        episodes = with_scores(self, episodes)
+        terms: dict[str, RewardTerm] = {"direct": score_match(config.tolerance)}
+        total = only("direct")
+        if refines:
+            terms["indirect"] = refine_score
+            total = weighted({"direct": config.weight, "indirect": 1.0})
+        episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)
+        groups = groups_of(episodes, "critic", "answer")
+        kl = KLConfig(coef=config.kl_coef, estimator="k1", where="reward")
+        against = Reference(self.run.loop.policies[reference], kl, config.learning.token_budget)
+        assigned = assign_credit(groups, ADVANTAGES.get("rloo_whitened"), against)
+        return training_batch(
+            self.config, stage, step, episodes, groups, assigned, reaches, metrics_of=scores_and_critiques
+        )
+
+
+def reaches(scored: ScoredSegment) -> bool:
+    """Whether the score is less than `tolerance` off."""
+    return scored.segment.rewards["direct"] > 0
+
+
+def with_scores(algorithm: OpenEnded, episodes: Sequence[Episode]) -> list[Episode]:
+    """The episodes with the scores of the reward model and of the critiques."""
+    prompts = algorithm.run.prompts
+    return algorithm.oracle.with_scores(episodes, lambda critique: read_score(critique.text, prompts))
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+def scores_and_critiques(episodes: Sequence[Episode]) -> Metrics:
+    """The metrics of critique rounds, and those of their scores."""
+    return {**measure(episodes), **score_metrics(episodes, HIGH - LOW)}
+
+
+def score_metrics(episodes: Sequence[Episode], span: float) -> Metrics:
+    """Metrics from `parsed["score"]`: a critique's score (None: unreadable), the oracle's of answers and refinements.
+
+    Args:
+        span: from the lowest score to the highest.
+    Returns: `score` and `score_refine`, the oracle's means, and `score_gain`, their difference. `mse_dis` and `mae_dis`
+        are errors of the readable critiques. `near` is 1 less the absolute error as a share of the span, and 0 where
+        unreadable. None: nothing to divide by.
+    """
+    chains = [path for episode in episodes for path in last_paths(episode)]
+    finals = [path.refinement if path.critique else path.answer for path in chains]
+    before = [path.answer.parsed["score"] for path in chains]
+    after = [final.parsed["score"] for final in finals if final is not None]
+    critiqued = [path for episode in episodes for path in paths(episode) if path.critique is not None]
+    errors = [score_error(path) for path in critiqued]
+    readable = [error for error in errors if error is not None]
+    return {
+        "score": _mean(before),
+        "score_refine": _mean(after),
+        "score_gain": fmean(after) - fmean(before) if before and after else None,
+        "mse_dis": _mean([error**2 for error in readable]),
+        "mae_dis": _mean(readable),
+        "near": _mean([0.0 if error is None else 1 - error / span for error in errors]),
+    }
+
+
+def score_error(path: Chained) -> float | None:
+    """The difference of a critique's score from the oracle's, in size. None: the critique has no readable score."""
+    score = path.critique.parsed.get("score") if path.critique is not None else None
+    return None if score is None else abs(score - path.answer.parsed["score"])
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
+
+
+# --- demonstrations and pairs of the tiny world -----------------------------------------------------------------------
 
 
 def scored_demonstrations(
@@ -132,186 +314,6 @@ def beside_reference(prompts: Prompts, question: str, answer: str) -> tuple[list
     chain = parse_chain(question)
     results = [int(value) for value in RESULT.findall(answer)]
     claimed = results if len(results) == len(chain.operations) else [(value + 5) % 10 for value in chain.values]
-    lines = [f"{step}, claimed {c}" for step, c in zip(steps_text(chain, chain.values), claimed, strict=True)]
+    steps = zip(steps_text(chain, chain.values), claimed, strict=True)
+    lines = [f"{step}, claimed {result}" for step, result in steps]
     return prompts.critique_messages(question, answer), "\n".join(lines)
-
-
-STAGES = {"stage1": "near", "stage2": "score_refine"}
-"""By stage, the validation metric that chooses its best checkpoint."""
-MIDDLE = (LOW + HIGH) / 2
-
-
-class OpenEndedConfig(TrainingConfig, CriticRunConfig):
-    """A critic that gives scores, rewarded by a reward model in two stages."""
-
-    method: Literal["open_ended"] = "open_ended"
-    compared: ClassVar[str] = "roles.critique"
-    reward_model: RewardModelConfig = RewardModelConfig()
-    num_steps: int = Field(80, ge=2, le=10**9, multiple_of=2)
-    """Steps of both stages together; each takes half."""
-    prompts_per_step: int = Field(32, ge=1)
-    """Answers critiqued in a step."""
-    group_size: int = Field(4, ge=2)
-    """Critiques of each answer."""
-    tolerance: PerStep[float] = Field(3.0, gt=0)
-    """Delta: a score that is so far off, or further, is rewarded 0."""
-    weight: PerStep[float] = Field(2.0, ge=0)
-    """Beta_1: of r_dis in stage II, beside the refinement's score of 1 to 10."""
-    kl_coef: PerStep[float] = Field(0.01, ge=0)
-    """Of the KL to the critic that the stage starts from, in the reward."""
-    learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
-
-
-def read_score(critique: str, prompts: Prompts) -> Mapping[str, Any]:
-    """The score of a critique, and the verdict that it implies. None: unreadable."""
-    score = parse_score(critique, LOW, HIGH, line=prompts.verdict_line)
-    return {"score": score, "verdict": None if score is None else "correct" if score > MIDDLE else "wrong"}
-
-
-def scores_and_critiques(episodes: Sequence[Episode]) -> Metrics:
-    return {**measure(episodes), **score_metrics(episodes, HIGH - LOW)}
-
-
-class OpenEndedEvaluator(CriticEvaluator[OpenEndedConfig]):
-    """Measures critiques by the reward model, beside the grader."""
-
-    def read(self, episodes: Sequence[Episode]) -> list[Episode]:
-        return with_scores(self.algorithm, episodes)
-
-    def metrics_of(self, episodes: Sequence[Episode]) -> Metrics:
-        return scores_and_critiques(episodes)
-
-    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
-        metrics, traces = super().tested(name, tasks, labels)
-        plain = [Episode(task=task, segments=(self.greedy(tasks)[task.id],)) for task in tasks]
-        answer_metrics = score_metrics(self.read(plain), HIGH - LOW) if name == NO_CRITIC else {}
-        return {**metrics, **answer_metrics}, traces
-
-
-def with_scores(algorithm: OpenEnded, episodes: Sequence[Episode]) -> list[Episode]:
-    """The episodes with the scores of the reward model and of the critiques."""
-    prompts = algorithm.run.prompts
-    return algorithm.oracle.with_scores(episodes, lambda critique: read_score(critique.text, prompts))
-
-
-class OpenEnded(CriticAlgorithm[OpenEndedConfig]):
-    """A critic that gives scores, rewarded by a learned reward model in two stages"""
-
-    spec = critic_spec(
-        OpenEndedConfig, {f"critic_{stage}": stage for stage in STAGES}, prompts=scored, reading=read_score,
-        evaluator=OpenEndedEvaluator,
-        report=load_report("open_ended"),
-    )  # fmt: skip
-
-    def __init__(self, config: OpenEndedConfig, run: RunContext) -> None:
-        super().__init__(config, run)
-        if config.data.kind != "chains":
-            raise ConfigError("open_ended makes the pairs of its reward model in the tiny world: data.kind=chains")
-        self.run, scale = replace(run, prompts=scored(run.prompts)), partial(self._pairs, 0)
-        row_format, settings, policies = (
-            partial(beside_reference, self.run.prompts),
-            config.reward_model,
-            self.run.loop.policies,
-        )
-        self.oracle = RewardModel(policies, "critic", row_format, settings, (LOW, HIGH), scale)
-
-    def phases(self) -> Iterator[Phase]:
-        config, warm = self.config, self.config.warm_start
-        yield from (phase for phase in self.warm_starts if phase.name == "sft_actor")
-        yield imitation_phase("sft_critic", "critic", warm.critic_steps, self._shown, warm.learning, warm.rows_per_step)
-        yield self.oracle.phase("preferences", self._pairs)
-        for (stage, metric), reference in zip(STAGES.items(), (SFT, "critic_stage1"), strict=True):
-            yield Phase(
-                stage, config.num_steps // 2, partial(self._collect, stage, reference), self._updates,
-                begin=partial(self._begin, reference), validate=partial(self.evaluator.validate, stage),
-                validate_every=config.validate_every, headline=("reward/mean", "critique/near"),
-                select=Selection("critic", f"critic_{stage}", f"validation/{metric}"),
-            )  # fmt: skip
-        yield self.evaluator.test_of([SFT, *(f"critic_{stage}" for stage in STAGES)])
-
-    def _begin(self, reference: str) -> None:
-        self.keep_sft()
-        self.run.loop.restart("critic", reference)
-
-    def _shown(self, step: int) -> list[Row]:
-        """Rows of the critic's warm start."""
-        rng, count = random.Random(seed_of(self.config.seed, "sft_critic", step)), self.config.warm_start.rows_per_step
-        shown = scored_demonstrations(self.run.tasks["train"], count, self.run.prompts, rng)
-        return demonstration_rows(shown, self.run.loop.policies["critic"])
-
-    def _pairs(self, step: int) -> list[Pair]:
-        """Pairs for the reward model; those of step 0 set its scale."""
-        rng = random.Random(seed_of(self.config.seed, "preferences", step))
-        return preferred_pairs(self.run.tasks["train"], self.config.reward_model.rows_per_step // 2, rng)
-
-    def _updates(self, step: int) -> Mapping[str, Update]:
-        config = self.at(step)
-        rows = config.prompts_per_step * config.group_size
-        num_updates = config.num_steps // 2 * config.learning.updates_a_step(rows)
-        return {"critic": Update((policy_term(ClipLoss(), "sequence_mean"),), config.learning, num_updates)}
-
-    def _collect(self, stage: str, reference: str, step: int) -> Batch:
-        config, helps = self.at(step), stage == "stage2"
-        before = config.num_steps // 2 * config.prompts_per_step if helps else 0
-        tasks = self.run.next_tasks(step, config.prompts_per_step, first=before)
-        episodes = sample_critiques(self, (stage, step), tasks, num_critiques=config.group_size, refine=helps)
-        episodes = with_scores(self, episodes)
-        terms = {"direct": score_match(config.tolerance)} | ({"indirect": refine_score} if helps else {})
-        total = weighted({"direct": config.weight, "indirect": 1.0} if helps else {"direct": 1.0})
-        scored = rewarded(episodes, "critic", terms, total, added=config.rewards)
-        groups, kl = (
-            groups_of(scored, "critic", "answer"),
-            KLConfig(coef=config.kl_coef, estimator="k1", where="reward"),
-        )
-        against = Reference(self.run.loop.policies[reference], kl, config.learning.token_budget)
-        assigned = assign_credit(groups, ADVANTAGES.get("rloo_whitened"), against)
-        return training_batch(
-            self.config, stage, step, scored, groups, assigned, reaches, metrics_of=scores_and_critiques
-        )
-
-
-def reaches(scored: ScoredSegment) -> bool:
-    """Whether the score is less than `tolerance` off."""
-    return scored.segment.rewards["direct"] > 0
-
-
-# --- metrics ----------------------------------------------------------------------------------------------------------
-
-
-def score_metrics(episodes: Sequence[Episode], span: float) -> Metrics:
-    """Metrics from `parsed["score"]`: a critique's score (None: unreadable), the oracle's of answers and refinements.
-
-    Args:
-        span: from the lowest score to the highest.
-    Returns: `score` and `score_refine`, the oracle's means, and `score_gain`, their difference. `mse_dis` and `mae_dis`
-        are errors of the readable critiques. `near` is 1 less the absolute error as a share of the span, and 0 where
-        unreadable. None: nothing to divide by.
-    """
-    chains = [path for episode in episodes for path in last_paths(episode)]
-    before = [score for path in chains for score in scores_of(path.answer)]
-    after = [score for path in chains for score in scores_of(path.refinement if path.critique else path.answer)]
-    errors = [
-        None if critic_score is None else abs(critic_score - oracle)
-        for episode in episodes
-        for path in paths(episode)
-        if path.critique is not None
-        for critic_score, oracle in [(path.critique.parsed.get("score"), path.answer.parsed["score"])]
-    ]
-    readable = [error for error in errors if error is not None]
-    return {
-        "score": _mean(before),
-        "score_refine": _mean(after),
-        "score_gain": fmean(after) - fmean(before) if before and after else None,
-        "mse_dis": _mean([error**2 for error in readable]),
-        "mae_dis": _mean(readable),
-        "near": _mean([0.0 if error is None else 1 - error / span for error in errors]),
-    }
-
-
-def scores_of(segment: Segment | None) -> Iterator[float]:
-    if segment is not None:
-        yield segment.parsed["score"]
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return fmean(values) if values else None

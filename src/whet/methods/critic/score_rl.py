@@ -11,8 +11,6 @@
 y1 gets no credit for y2: less than the objective's gradient. Stage I keeps the first attempt, to have something to
 mend. The bonus keeps y2 from being a copy of y1. No published code was found. Ours are the gradient, clipped ratios,
 KLs as terms of the loss (k2), the prompts, and a hold that suffices in the tiny world.
-
-The prompts of a second attempt without feedback: the policy looks at its answer again.
 """
 
 from __future__ import annotations
@@ -51,8 +49,8 @@ from whet.trainer.loop import Batch, Phase, Selection
 from whet.types import Episode, Segment, Task
 
 REFERENCE, ATTEMPTS = "policy_ref", ("first", "second")
-MENDED = ("acc_refine", "delta", "c2i", "i2c")
-"""Metrics of what the second attempt makes of the first."""
+SECOND_ATTEMPT = ("acc_refine", "delta", "c2i", "i2c")
+"""Metrics of the second attempt beside the first."""
 
 
 class ScoreConfig(TrainingConfig, PolicyRunConfig):
@@ -85,40 +83,41 @@ class ScoreEvaluator(PolicyEvaluator[ScoreConfig]):
     """Measures both attempts."""
 
     def measured(self, tasks: Sequence[Task], policy: str, **options: Any) -> tuple[Metrics, list[dict[str, Any]]]:
-        """The first attempt as any answer, and what the second makes of it. Both are greedy."""
+        """Metrics of the first attempt, as of any answer, and those of the second. Both are greedy."""
         metrics, traces = super().measured(tasks, policy, **options)
         rounds = two_attempts(self.algorithm, policy, ("evaluation",), self.config, greedy=True)
-        pairs = measure([e for group in self.run.runtime.by_task(rounds, tasks) for e in group if e.segments])
-        return {**metrics, **{key: pairs[key] for key in MENDED}}, traces
+        groups = self.run.runtime.by_task(rounds, tasks)
+        both = measure([episode for group in groups for episode in group if episode.segments])
+        return {**metrics, **{name: both[name] for name in SECOND_ATTEMPT}}, traces
 
 
-def ask_twice(algorithm: Score) -> list[Conversation]:
+def ask_both(algorithm: Score) -> list[Conversation]:
     run, written = algorithm.run, 2 * algorithm.config.sampling.max_new_tokens
-    return ask_policy(algorithm) + of_rounds((POLICY, POLICY), algorithm.again, run.questions, written)[:1]
+    return ask_policy(algorithm) + of_rounds((POLICY, POLICY), algorithm.prompts, run.questions, written)[:1]
 
 
 def two_attempts(
     algorithm: Score, policy: str, key: tuple[object, ...], config: ScoreConfig, *, greedy: bool = False
 ) -> CritiqueRound:
-    """Two attempts; the critic is a rule that says nothing."""
+    """The rollout function of two attempts. The critic is a rule without feedback."""
     role = algorithm.run.runtime.policy_role("actor", policy, config.sampling, greedy=greedy)
-    return CritiqueRound(algorithm.again, role, nothing, role, (config.seed, *key))
+    return CritiqueRound(algorithm.prompts, role, no_feedback, role, (config.seed, *key))
 
 
 class Score(PolicyAlgorithm[ScoreConfig]):
     """SCoRe: learns to mend its own answer in a second attempt, without feedback"""
 
-    spec = solver_spec(ScoreConfig, report=load_report("score_rl"), evaluator=ScoreEvaluator, conversations=ask_twice)
+    spec = solver_spec(ScoreConfig, report=load_report("score_rl"), evaluator=ScoreEvaluator, conversations=ask_both)
 
     def __init__(self, config: ScoreConfig, run: RunContext) -> None:
         super().__init__(config, run)
-        self.again = second_look(self.run.prompts)
+        self.prompts = second_look(self.run.prompts)
         self.run.loop.freeze(POLICY, REFERENCE)
 
     def phases(self) -> Iterator[Phase]:
-        held = min(self.config.first_stage, self.config.num_steps)
+        num_first = min(self.config.first_stage, self.config.num_steps)
         yield self.evaluator.before()
-        for stage, num_steps in (("stage1", held), ("stage2", self.config.num_steps - held)):
+        for stage, num_steps in (("stage1", num_first), ("stage2", self.config.num_steps - num_first)):
             yield Phase(
                 stage, num_steps, partial(self._collect, stage), partial(self._updates, stage, num_steps),
                 validate=partial(self.evaluator.validate, phase=stage), validate_every=self.config.validate_every,
@@ -129,10 +128,10 @@ class Score(PolicyAlgorithm[ScoreConfig]):
 
     def _updates(self, stage: str, num_steps: int, step: int) -> Mapping[str, Update]:
         config = self.at(step)
-        scored = ATTEMPTS if stage == "stage2" else ATTEMPTS[1:]
-        terms = [policy_term(config.loss, "sequence_mean", kinds=frozenset(scored))]
+        rewarded_attempts = ATTEMPTS if stage == "stage2" else ATTEMPTS[1:]
+        terms = [policy_term(config.loss, "sequence_mean", kinds=frozenset(rewarded_attempts))]
         for kind in ATTEMPTS:
-            kl = KLConfig(coef=config.kl if kind in scored else config.hold, estimator="k2")
+            kl = KLConfig(coef=config.kl if kind in rewarded_attempts else config.hold, estimator="k2")
             terms += [kl_term(kl, "sequence_mean", kinds=frozenset({kind}), name=kind)] if kl.coef else []
         rows = 2 * config.prompts_per_step * config.group_size
         return {POLICY: Update(tuple(terms), config.learning, num_steps * config.learning.updates_a_step(rows))}
@@ -142,32 +141,33 @@ class Score(PolicyAlgorithm[ScoreConfig]):
         before = self.config.first_stage * config.prompts_per_step if stage == "stage2" else 0
         tasks = self.run.next_tasks(step, config.prompts_per_step, first=before)
         rounds = two_attempts(self, POLICY, (stage, step), config)
-        episodes = [
-            e for group in self.run.runtime.by_task(rounds, tasks, num_samples=config.group_size) for e in group
-        ]
-        whole = [e for e in episodes if e.outcome == "ok"]
+        sampled = self.run.runtime.by_task(rounds, tasks, num_samples=config.group_size)
+        episodes = [episode for group in sampled for episode in group]
+        whole = [episode for episode in episodes if episode.outcome == "ok"]
         bonus, terms = config.bonus if stage == "stage2" else 0.0, {"outcome": outcome(), "gain": gain}
-        scored = rewarded(whole, "actor", terms, lambda v: v["outcome"] + bonus * v["gain"], added=config.rewards)
-        groups, advantage = groups_of(scored, "actor", "task"), ADVANTAGES.get("rloo")
-        attempts = [[[p for p in group if bool(p.index) == later] for group in groups] for later in (False, True)]
-        assigned = [
-            assign_credit(attempt_groups, advantage, kind=kind)
-            for kind, attempt_groups in zip(ATTEMPTS, attempts, strict=True)
-        ]
+        whole = rewarded(whole, "actor", terms, lambda v: v["outcome"] + bonus * v["gain"], added=config.rewards)
+        groups, advantage = groups_of(whole, "actor", "task"), ADVANTAGES.get("rloo")
+        first, second = (
+            [[scored for scored in group if (scored.index > 0) == is_second] for group in groups]
+            for is_second in (False, True)
+        )
+        assigned = [assign_credit(first, advantage, kind="first"), assign_credit(second, advantage, kind="second")]
         rows = [row for credit in assigned for row in credit.rows]
         rows = with_reference(rows, self.run.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
-        first, second = (reply_metrics(attempt_groups, config.sampling) for attempt_groups in attempts)
-        right = {"attempt/first": first.get("reward/correct"), "attempt/second": second.get("reward/correct")}
-        metrics = {**second, **reward_metrics(groups), **right, **failures(episodes)}
-        signs = [reply_signs(attempts[1], advantage, len(episodes) - len(whole))]
-        return Batch(rows, metrics, reply_traces(self.config, step, attempts[1], assigned[1], phase=stage), signs=signs)
+        metrics: dict[str, float | None] = {**reply_metrics(second, config.sampling), **reward_metrics(groups)}
+        metrics["attempt/first"] = reply_metrics(first, config.sampling).get("reward/correct")
+        metrics["attempt/second"] = metrics.get("reward/correct")
+        signs = [reply_signs(second, advantage, len(episodes) - len(whole))]
+        traces = reply_traces(self.config, step, second, assigned[1], phase=stage)
+        return Batch(rows, metrics | failures(episodes), traces, signs=signs)
 
 
 def gain(episode: Episode, index: int) -> float | None:
     """The score of the attempt at `index` less the first's: 0 for the first. None: a score is missing."""
-    grades = [episode.segments[0].grade, episode.segments[index].grade]
-    scores = [grade.score for grade in grades if grade is not None and grade.score is not None]
-    return scores[1] - scores[0] if len(scores) == 2 else None
+    first, second = episode.segments[0].grade, episode.segments[index].grade
+    if first is None or first.score is None or second is None or second.score is None:
+        return None
+    return second.score - first.score
 
 
 _AGAIN = (
@@ -177,11 +177,11 @@ _AGAIN = (
 
 
 def second_look(prompts: Prompts) -> Prompts:
-    """The prompts with that request in place of a critique. The tiny world's have no words for it: they stay, and an
-    empty critique asks."""
+    """The prompts with `_AGAIN` in place of a critique. The tiny world's have no words for it and stay: there an empty
+    critique asks."""
     return prompts if prompts == CHAINS else replace(prompts, refine=_AGAIN, refine_prefill=prompts.solve_prefill)
 
 
-def nothing(task: Task, answer: Segment) -> str:
-    """The critic's role as a rule: no feedback."""
+def no_feedback(task: Task, answer: Segment) -> str:
+    """The critic's role as a rule: an empty critique."""
     return ""

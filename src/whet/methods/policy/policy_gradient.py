@@ -2,25 +2,18 @@
 
     y_1 .. y_G ~ policy(x);  R_i = score(y_i);  A = advantage(R);  loss = policy loss(r, A),  r = policy / sampler
 
-The methods differ in settings: `grpo.py`, `bapo.py` and `reinforce.py` name them. A step samples replies, whole or in
-parts (`methods.sampling`). Rewards become credit (`credit`). The settings of the loss become the terms of the update
-(`trainer.losses`). Older rows that a step trains on wait in the run's store.
+A step samples replies, whole or in parts (`methods.sampling`). Rewards become credit (`credit`). The settings of the
+loss become the terms of the update (`trainer.losses`). Older rows that a step trains on wait in the run's store.
 
-GRPO (arXiv:2402.03300) and its relatives with other losses: rewards compared within a group.
-
-BAPO (arXiv:2510.18927): clip bounds searched before every update, so that good and bad tokens stay balanced.
-
-It is for data older than the weights. As in its published script, there are two epochs of four minibatches. With one
-update a batch every ratio is 1, and no bound acts.
-
-REINFORCE and its descendants, PPO among them.
+The methods differ in settings alone: each is a preset at the end of this file. Their papers stand in
+`methods/__init__.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -120,19 +113,15 @@ class PolicyGradient(PolicyAlgorithm[PolicyGradientConfig]):
             terms["overlong"] = overlong(config.sampling.max_new_tokens, config.overlong)
         episodes = [rewarded(group, "solver", terms, added=config.rewards) for group in sampled.groups]
         groups = [groups_of(group, "solver", "task")[0] if group else [] for group in episodes]
-        metrics: dict[str, float | None] = {
-            **reward_metrics(groups), **reply_metrics(groups, config.sampling), **sampled.metrics,
-        }  # fmt: skip
+        metrics = reward_metrics(groups) | reply_metrics(groups, config.sampling) | sampled.metrics
         signs = reply_signs(groups, self.advantage, sampled.num_failed)
         if config.resample:
-            groups = [group for group in groups if differ([scored.segment for scored in group])][
-                : config.prompts_per_step
-            ]
+            groups = [group for group in groups if differ([scored.segment for scored in group])]
+            groups = groups[: config.prompts_per_step]
         assigned = self._assign_credit(config, groups)
         rows = self.gradient.due(config, step, assigned.rows)
-        metrics |= self.gradient.buffer_metrics()
-        traces = reply_traces(self.config, step, groups, assigned)
-        return Batch(rows, metrics | assigned.metrics, traces, signs=[signs])
+        metrics |= self.gradient.buffer_metrics() | assigned.metrics
+        return Batch(rows, metrics, reply_traces(self.config, step, groups, assigned), signs=[signs])
 
     def _sampled(self, config: PolicyGradientConfig, step: int) -> Sampled:
         """The step's replies, by the off-policy regime."""
@@ -171,22 +160,23 @@ def _problems(config: PolicyGradientConfig) -> Iterator[str]:
 # --- presets ----------------------------------------------------------------------------------------------------------
 
 
-def _preset(config: PolicyGradientConfig) -> Preset:
-    return Preset(PolicyGradient, config)
+def _preset(**settings: Any) -> Preset:
+    return Preset(PolicyGradient, PolicyGradientConfig(**settings))
 
 
-GRPO = _preset(PolicyGradientConfig())
-DAPO = _preset(PolicyGradientConfig(loss=ClipLoss(bounds=FixedBounds(high=1.28)), resample=3, overlong=16, signed=True))
-DR_GRPO = _preset(PolicyGradientConfig(advantage="dr_grpo", aggregation="constant"))
-CISPO = _preset(PolicyGradientConfig(loss=CispoLoss()))
-GSPO = _preset(PolicyGradientConfig(loss=GspoLoss(), aggregation="sequence_mean"))
-SAPO = _preset(PolicyGradientConfig(loss=SapoLoss(), aggregation="sequence_mean"))
-TOPR = _preset(PolicyGradientConfig(loss=ToprLoss(), advantage="dr_grpo"))
-DPPO = _preset(PolicyGradientConfig(loss=DppoLoss()))
-M2PO = _preset(PolicyGradientConfig(loss=M2poLoss()))
-
+GRPO = _preset()
+DAPO = _preset(loss=ClipLoss(bounds=FixedBounds(high=1.28)), resample=3, overlong=16, signed=True)
+DR_GRPO = _preset(advantage="dr_grpo", aggregation="constant")
+CISPO = _preset(loss=CispoLoss())
+GSPO = _preset(loss=GspoLoss(), aggregation="sequence_mean")
+SAPO = _preset(loss=SapoLoss(), aggregation="sequence_mean")
+TOPR = _preset(loss=ToprLoss(), advantage="dr_grpo")
+DPPO = _preset(loss=DppoLoss())
+M2PO = _preset(loss=M2poLoss())
 
 _SEVERAL_UPDATES = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=32)
+"""BAPO is for data older than the weights. As in its published script, there are two epochs of four minibatches. With
+one update a batch every ratio is 1, and no bound acts."""
 _CODE_BOUNDS = BalancedBounds(
     target=1.0,
     target_as="odds",
@@ -194,19 +184,12 @@ _CODE_BOUNDS = BalancedBounds(
     low=BoundRange(start=0.6, ceiling=0.8, step=0.05, onto_ceiling=True),
     high=BoundRange(start=1.2, ceiling=2.0, step=0.05, onto_ceiling=True),
 )
+BAPO = _preset(loss=ClipLoss(bounds=BalancedBounds()), learning=_SEVERAL_UPDATES)
+BAPO_CODE = _preset(loss=ClipLoss(bounds=_CODE_BOUNDS, dual=3.0), learning=_SEVERAL_UPDATES)
+BAPO_GRADIENT = _preset(loss=ClipLoss(bounds=BalancedBounds(contribution="gradient")), learning=_SEVERAL_UPDATES)
 
-
-def _bapo(loss: ClipLoss) -> Preset:
-    return Preset(PolicyGradient, PolicyGradientConfig(loss=loss, learning=_SEVERAL_UPDATES))
-
-
-BAPO = _bapo(ClipLoss(bounds=BalancedBounds()))
-BAPO_CODE = _bapo(ClipLoss(bounds=_CODE_BOUNDS, dual=3.0))
-BAPO_GRADIENT = _bapo(ClipLoss(bounds=BalancedBounds(contribution="gradient")))
-
-
-RLOO = _preset(PolicyGradientConfig(advantage="rloo", loss=ReinforceLoss(), aggregation="sequence_mean"))
-REINFORCE_PP = _preset(PolicyGradientConfig(advantage="reinforce_pp", signed=True))
-REINFORCE_PP_BASELINE = _preset(PolicyGradientConfig(advantage="reinforce_pp_baseline"))
-REINFORCE = _preset(PolicyGradientConfig(advantage="reward", signed=True, loss=ReinforceLoss()))
-PPO = _preset(PolicyGradientConfig(advantage="gae"))
+RLOO = _preset(advantage="rloo", loss=ReinforceLoss(), aggregation="sequence_mean")
+REINFORCE_PP = _preset(advantage="reinforce_pp", signed=True)
+REINFORCE_PP_BASELINE = _preset(advantage="reinforce_pp_baseline")
+REINFORCE = _preset(advantage="reward", signed=True, loss=ReinforceLoss())
+PPO = _preset(advantage="gae")
