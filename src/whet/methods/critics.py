@@ -119,7 +119,7 @@ def training_phases(
         collect=collect,
         updates=updates,
         begin=begin or algorithm.keep_sft,
-        validate=partial(algorithm.evaluator.validate, "train"),
+        validate=algorithm.evaluator.validate,
         validate_every=settings.validate_every,
         select=Selection("critic", into, "validation/acc_refine"),
         main="critic",
@@ -305,7 +305,7 @@ class CriticEvaluator(Evaluator[C]):
         row = self.algorithm.spec.snapshots[name]
         return self.metrics_of(episodes), list(trace_rows(episodes, critic=row, **labels))
 
-    def validate(self, phase: str, step: int) -> Batch:
+    def validate(self, step: int, *, phase: str = "train") -> Batch:
         """One plain round, whatever the test will be: a checkpoint is chosen by what its stage learns."""
         tasks = self.measured_tasks("validation")
         episodes = self.evaluated(tasks, "critic", num_rounds=1, keep_right=False)

@@ -1,6 +1,6 @@
-"""Rounds in which a policy learns from its samples: what each round keeps, and how it is learnt.
+"""Rounds in which a policy learns from its samples: their examples, and the phase that learns them.
 
-Weights and merging of explored episodes (AgentEvol of AgentGym, arXiv:2406.04151, section 4).
+AgentEvol of AgentGym (arXiv:2406.04151, section 4) weights and merges explored episodes:
 
 | step | rule | data |
 |---|---|---|
@@ -35,11 +35,11 @@ Rows = Sequence[Row]
 
 
 class RoundSamples:
-    """The examples that rounds keep to learn from, in the run's store.
+    """The examples of the rounds, in the run's store.
 
     Args:
         base: the examples from before the first round.
-        merge: see `credit.evolution.merged`.
+        merge: see `merged`.
     """
 
     def __init__(self, store: Store, base: Sequence[Rows], merge: Merge) -> None:
@@ -78,7 +78,8 @@ def learning_phase(
 
     Args:
         count: examples in it when the phase begins.
-        num_epochs: mean times that each is learnt.
+        pool: the examples.
+        num_epochs: how often each is learnt, on average.
         rows_per_step: examples in a batch.
         validate: called as `validate(step, phase=name)`.
     """
@@ -101,14 +102,14 @@ def in_epochs(pool: Sequence[T], step: int, count: int, *key: object) -> list[T]
     """
     if not pool:
         return []
-    places = [divmod(place, len(pool)) for place in range((step - 1) * count, step * count)]
-    orders = {epoch: list(range(len(pool))) for epoch, _ in places}
+    draws = [divmod(number, len(pool)) for number in range((step - 1) * count, step * count)]
+    orders = {epoch: list(range(len(pool))) for epoch, _ in draws}
     for epoch, order in orders.items():
         random.Random(seed_of(*key, epoch)).shuffle(order)
-    return [pool[orders[epoch][index]] for epoch, index in places]
+    return [pool[orders[epoch][index]] for epoch, index in draws]
 
 
-# --- what a round keeps -----------------------------------------------------------------------------------------------
+# --- the examples of a round ------------------------------------------------------------------------------------------
 
 
 Weighting = Literal["binary", "reward", "self_normalised"]
@@ -121,8 +122,7 @@ def episode_weights(
     """The weight of each episode of one item in imitation. 0: it is left out.
 
     Args:
-        rewards: of the environment, in the order of the samples. None: the episode failed. It is left out, also of
-            sums.
+        rewards: of the environment, in the order of the samples. None: the episode failed, and is left out of sums too.
         weighting: `binary`: 1 where the reward is more than `above` (equal is not enough). `reward`: the score.
             `self_normalised`: the scores of selected episodes, divided by their sum.
         keep: selects among episodes with a weight: the `first`, the `best` reward (the first of equals), or `all`.
@@ -134,7 +134,11 @@ def episode_weights(
         weights = [float(reward is not None and reward > above) for reward in rewards]
     else:
         weights = [0.0 if reward is None else score(reward) for reward in rewards]
-    selected = _selected([index for index, weight in enumerate(weights) if weight > 0], rewards, keep)
+    selected = [index for index, weight in enumerate(weights) if weight > 0]
+    if keep == "first":
+        selected = selected[:1]
+    elif keep == "best" and selected:
+        selected = [max(selected, key=lambda index: rewards[index] or 0.0)]  # the first of equals
     weights = [weight if index in selected else 0.0 for index, weight in enumerate(weights)]
     total = math.fsum(weights)
     return [weight / total for weight in weights] if weighting == "self_normalised" and total else weights
@@ -160,13 +164,5 @@ def merged(base: Sequence[T], rounds: Sequence[Sequence[T]], merge: Merge) -> li
 
 
 def num_remembered(merge: Merge, number: int) -> int:
-    """How many rounds before round `number` `merged` may still need."""
+    """The number of rounds before round `number` that `merged` may still need."""
     return {"cumulative": number - 1, "previous": min(1, number - 1)}.get(merge, 0)
-
-
-def _selected(candidates: Sequence[int], rewards: Sequence[float | None], keep: Keep) -> Sequence[int]:
-    if keep == "all" or not candidates:
-        return candidates
-    if keep == "first":
-        return candidates[:1]
-    return [max(candidates, key=lambda index: rewards[index] or 0.0)]  # the first of equals

@@ -1,6 +1,6 @@
-"""Shared by methods in which one policy answers alone: its role, graded replies and its evaluation.
+"""Shared by methods in which one policy answers alone: its role, phases, traces and evaluation.
 
-Metrics of a policy's answers: one greedy reply per problem, and k sampled ones.
+`solve_metrics` measures one greedy reply to each problem, and k sampled ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ C = TypeVar("C", bound=PolicyRunConfig)
 POLICY, BEST = "policy", "policy_best"
 """The policy that trains, and its weights of the best validation."""
 ROWS = {"before": POLICY, "best": BEST, "last": POLICY}
-"""Rows of the final table, and the policy that each measures."""
+"""The rows of the final table, and the policy that each measures."""
 OF_RUN = {"best": BEST, "last": POLICY}
 """What `whet eval` measures of a run, and the policy behind each name."""
 BY_BEST = Selection(POLICY, BEST, "validation/acc")
@@ -58,9 +58,13 @@ def solve_rollout(
 
 
 def training_phases(
-    algorithm: PolicyAlgorithm[C], settings: TrainingConfig, collect: Callable[[int], Batch],
-    updates: Callable[[int], Mapping[str, Update]], *, headline: tuple[str, ...],
-) -> Iterator[Phase]:  # fmt: skip
+    algorithm: PolicyAlgorithm[C],
+    settings: TrainingConfig,
+    collect: Callable[[int], Batch],
+    updates: Callable[[int], Mapping[str, Update]],
+    *,
+    headline: tuple[str, ...],
+) -> Iterator[Phase]:
     """The phases of a method with one stretch of training."""
     evaluator = algorithm.evaluator
     yield evaluator.before()
@@ -79,9 +83,13 @@ def training_phases(
 
 
 def reply_traces(
-    config: PolicyRunConfig, step: int, groups: Sequence[Sequence[ScoredSegment]], assigned: AssignedCredit, *,
+    config: PolicyRunConfig,
+    step: int,
+    groups: Sequence[Sequence[ScoredSegment]],
+    assigned: AssignedCredit,
+    *,
     phase: str = "train",
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[dict[str, Any]]:
     """Traces of the first problems: every reply with its reward and its mean credit a token."""
     return [
         trace(scored.episode.task, scored.segment, phase=phase, step=step, split="train", label="training")
@@ -94,8 +102,8 @@ def reply_traces(
 def ask_policy(algorithm: Algorithm[C]) -> list[Conversation]:
     """The conversations in which the policy gets the questions."""
     run = algorithm.run
-    prompts, written = run.prompts, algorithm.config.sampling.max_new_tokens
-    return [Conversation(POLICY, run.questions, prompts.solve_messages, prompts.solve_prefill, written)]
+    prompts, max_new_tokens = run.prompts, algorithm.config.sampling.max_new_tokens
+    return [Conversation(POLICY, run.questions, prompts.solve_messages, prompts.solve_prefill, max_new_tokens)]
 
 
 class PolicyEvaluator(Evaluator[C]):
@@ -116,9 +124,14 @@ class PolicyEvaluator(Evaluator[C]):
         return self.measured(tasks, ROWS[name], num_samples=self.config.evaluation.num_samples, label=name, **labels)
 
     def measured(
-        self, tasks: Sequence[Task], policy: str, *, num_samples: int = 0, sampling: SamplingConfig | None = None,
+        self,
+        tasks: Sequence[Task],
+        policy: str,
+        *,
+        num_samples: int = 0,
+        sampling: SamplingConfig | None = None,
         **labels: Any,
-    ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
+    ) -> tuple[Metrics, list[dict[str, Any]]]:
         """`solve_metrics` of a policy: one greedy reply a task, and `num_samples` sampled ones.
 
         Args:
@@ -128,18 +141,19 @@ class PolicyEvaluator(Evaluator[C]):
         rollout, by_task = partial(solve_rollout, self.algorithm, policy, "evaluation"), self.run.runtime.by_task
         greedy = [group[0] for group in by_task(rollout(greedy=True), tasks)]
         sampled = by_task(rollout(sampling=sampling), tasks, num_samples=num_samples) if num_samples else []
-        return solve_metrics(greedy, sampled), [trace(e.task, e.segments[0], **labels) for e in greedy if e.segments]
+        traces = [trace(episode.task, episode.segments[0], **labels) for episode in greedy if episode.segments]
+        return solve_metrics(greedy, sampled), traces
 
     def validate(self, step: int, *, phase: str = "train") -> Batch:
         tasks = self.measured_tasks("validation")
         metrics, traces = self.measured(tasks, POLICY, phase=phase, step=step, split="validation", label="training")
-        numbers = {name: value for name, value in metrics.items() if value is not None and name not in ("n", "k")}
-        return Batch(metrics=numbers, traces=traces[:50])
+        metrics = {name: value for name, value in metrics.items() if value is not None and name not in ("n", "k")}
+        return Batch(metrics=metrics, traces=traces[:50])
 
     # --- `whet eval` --------------------------------------------------------------------------------------------------
 
     def targets(self, *, of_run: bool) -> tuple[str, ...]:
-        """`best` once a validation has chosen one."""
+        """`best`, once a validation has chosen it, and `last`."""
         targets = tuple(name for name, policy in self.of_run.items() if policy in self.run.loop.policies)
         return targets if of_run else (POLICY,)
 
@@ -154,10 +168,8 @@ class PolicyEvaluator(Evaluator[C]):
             sampling = sampling.model_copy(update={"temperature": settings.temperature})
         tasks = self.measured_tasks(settings.split)
         count = settings.num_samples if settings.num_samples > 1 else 0
-        metrics, traces = self.measured(
-            tasks, policy, num_samples=count, sampling=sampling, phase="eval", step=0, split=settings.split,
-            label=name,
-        )  # fmt: skip
+        labels = {"phase": "eval", "step": 0, "split": settings.split, "label": name}
+        metrics, traces = self.measured(tasks, policy, num_samples=count, sampling=sampling, **labels)
         place = f"{name}-{settings.split}-n{len(tasks)}-k{settings.num_samples}"
         place += f"-t{sampling.temperature:g}" if count else ""
         return Measured(name, place, metrics, traces, {"policy": name})
@@ -206,10 +218,10 @@ def solver_spec(config: type[PolicyRunConfig], **fields: Any) -> MethodSpec:
 
 
 def trace(task: Task, segment: Segment, *, phase: str, step: int, split: str, label: str) -> dict[str, Any]:
-    """What the report shows of a reply.
+    """The trace of a reply, for the report.
 
     Args:
-        label: whose weights wrote it: a row of the final table, or `training`.
+        label: a row of the final table, or `training`.
     """
     return {
         "phase": phase,
@@ -235,17 +247,16 @@ def solve_metrics(greedy: Sequence[Episode], sampled: Sequence[Sequence[Episode]
     Returns: `acc`; `average`, `pass` (at k), `majority` (of k); `truncated`, `length` (tokens); `n` (problems),
         `k`, `grader_errors`, `reply_exhausted`.
     """
-    whole = [e.segments[0] for e in greedy if e.outcome not in FAULTS]
+    graded = [e.segments[0] for e in greedy if e.outcome not in FAULTS]
     groups = [[e.segments[0] for e in group] for group in sampled if all(e.outcome not in FAULTS for e in group)]
     rights = [[is_right(segment) for segment in group] for group in groups]
     votes = [[segment.grade.extracted if segment.grade else None for segment in group] for group in groups]
     # A user's grader that gives only a score leaves nothing to vote with.
     is_mute = any(map(any, rights)) and all(vote is None for row in votes for vote in row)
-    every = [*greedy, *(e for group in sampled for e in group)]
-    replies: list[Segment] = [e.segments[0] for e in every if e.segments]
-    errors = sum(e.outcome in FAULTS for e in every)
+    episodes = [*greedy, *(episode for group in sampled for episode in group)]
+    replies = [episode.segments[0] for episode in episodes if episode.segments]
     return {
-        "acc": fmean(map(is_right, whole)) if whole else None,
+        "acc": fmean(map(is_right, graded)) if graded else None,
         "average": average_at_k(rights),
         "pass": pass_at_k(rights),
         "majority": None if not rights or is_mute else majority_at_k(votes, rights),
@@ -253,6 +264,6 @@ def solve_metrics(greedy: Sequence[Episode], sampled: Sequence[Sequence[Episode]
         "length": fmean(len(s.tokens) for s in replies) if replies else None,
         "n": float(len(greedy)),
         "k": float(len(sampled[0])) if sampled else 0.0,
-        "grader_errors": float(errors),
-        "reply_exhausted": float(num_exhausted([*greedy, *(e for group in sampled for e in group)])),
+        "grader_errors": float(sum(episode.outcome in FAULTS for episode in episodes)),
+        "reply_exhausted": float(num_exhausted(episodes)),
     }

@@ -1,4 +1,4 @@
-"""The two stages of Critique-RL (arXiv:2510.24320): their settings, their rewards, and how the critic learns.
+"""The two stages of Critique-RL (arXiv:2510.24320): their settings, rewards and phases, and how the critic learns.
 
 Every method that trains a critic in these stages shares them.
 """
@@ -6,7 +6,8 @@ Every method that trains a critic in these stages shares them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -27,8 +28,11 @@ from whet.credit import (
     refine_outcome,
     verdict_match,
 )
+from whet.methods.base import Algorithm
+from whet.methods.critics import ACC_REFINE, SFT
 from whet.models.policy import Policy
 from whet.trainer import Update, policy_term
+from whet.trainer.loop import Batch, Phase, Selection
 
 STAGES: dict[str, str] = {"stage1": "validation/acc_dis", "stage2": "validation/acc_refine"}
 """By stage, the validation metric that chooses its best checkpoint."""
@@ -107,6 +111,42 @@ class Stage2(Stage):
         return helps and (super().reaches(scored) or not self.discrimination)
 
 
+def stage_phase(
+    algorithm: Algorithm[Any], key: str, reference: str, collect: Callable[[int], Batch], *, name: str = ""
+) -> Phase:
+    """The phase of a stage. The critic starts from a frozen critic, and its KL is to that one.
+
+    Args:
+        key: of the stage's settings.
+        reference: the frozen critic.
+        collect: a step of the stage.
+        name: of the phase. Empty: the key.
+    """
+    loop, name = algorithm.run.loop, name or key
+
+    def at(step: int) -> Stage:
+        stage: Stage = getattr(algorithm.at(step), key)
+        return stage
+
+    def begin() -> None:
+        loop.freeze("critic", SFT)
+        loop.restart("critic", reference)
+
+    stage = at(1)
+    return Phase(
+        name=name,
+        num_steps=stage.num_steps,
+        collect=collect,
+        updates=updates_of(algorithm.config, key, at, len(algorithm.run.tasks["train"])),
+        begin=begin,
+        validate=partial(algorithm.evaluator.validate, phase=name),
+        validate_every=stage.validate_every,
+        select=Selection("critic", critic_of(name), STAGES[key]),
+        # Stage I has no refinements.
+        headline=("reward/mean", "critique/acc_dis", ACC_REFINE if key == "stage2" else "group/no_signal"),
+    )
+
+
 def updates_of(
     config: RunConfig, key: str, at: Callable[[int], Stage], num_train: int
 ) -> Callable[[int], Mapping[str, Update]]:
@@ -123,9 +163,9 @@ def updates_of(
     num_updates = sum(count * stage.learning.updates_a_step(prompts * size) for size, count in sizes)
 
     def updates(step: int) -> Mapping[str, Update]:
-        now = at(step)
-        loss = ClipLoss(bounds=FixedBounds(low=max(0.0, 1 - now.clip), high=1 + now.clip))
-        return {"critic": Update((policy_term(loss, "sequence_mean"),), now.learning, num_updates)}
+        stage = at(step)
+        loss = ClipLoss(bounds=FixedBounds(low=max(0.0, 1 - stage.clip), high=1 + stage.clip))
+        return {"critic": Update((policy_term(loss, "sequence_mean"),), stage.learning, num_updates)}
 
     return updates
 

@@ -116,7 +116,7 @@ def test_stage_two_goes_on_with_new_problems_and_rounds_come_after_the_last(meth
 
 def test_validation_is_a_plain_round_whatever_the_test_will_be(method):
     made = method("evaluation.oracle_verifier=true", "evaluation.num_rounds=2", "warm_start.actor_steps=0")
-    found = made.evaluator.validate("stage1", 0).metrics
+    found = made.evaluator.validate(0, phase="stage1").metrics
     assert found["n"] == 4
     assert found["unparsed"] == 1.0  # a random critic judged every answer, the right ones too
 

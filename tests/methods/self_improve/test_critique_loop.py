@@ -18,7 +18,7 @@ from whet.grading.critique_filters import is_shortcut
 from whet.methods.registry import config_of, preset_of
 from whet.methods.rounds import INITIAL
 from whet.methods.self_improve.exploration_metrics import normalised
-from whet.methods.self_improve.improving import Question, came_to, reference_of
+from whet.methods.self_improve.improving import Question, reference_of, round_metrics
 from whet.methods.solvers import POLICY, solve_rollout
 from whet.run.data import load_tasks
 from whet.run.session import prepare
@@ -64,7 +64,7 @@ def test_the_worked_numbers_of_a_round_from_its_episodes():
     right, failed, mended = exchange(1.0, []), exchange(0.0, [("wrong", [0.0])]), exchange(0.0, [("wrong", [1.0])])
     groups = [[right] * 4, [right] * 2 + [failed, mended], [failed] * 3 + [mended], [failed] * 4]
     records = [question(group).record(None) for group in groups]
-    found = came_to(records, [], [])
+    found = round_metrics(records, [], [])
     assert (found["num_critiques"], found["num_refinements"], found["num_kept"]) == (10, 10, 2)
     assert [record["explored"]["num_kept"] for record in records] == [0, 1, 1, 0]
     assert (found["coverage_answers"], found["coverage"], found["recovered"]) == (0.5, 0.75, 0.5)

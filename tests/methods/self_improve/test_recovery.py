@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whet.methods.self_improve.improving import allotted, kept_refinements
+from whet.methods.self_improve.improving import allot_refinements, kept_refinements
 
 
 def test_each_critique_keeps_its_own_wherever_it_stands():
@@ -20,8 +20,8 @@ def test_only_what_is_right_and_no_shortcut_is_kept():
 
 
 def test_attempts_go_by_failures_with_a_floor_and_a_cap():
-    assert allotted({"a": 4, "b": 1, "c": 0}, 10, None) == {"a": 8, "b": 2}
-    assert allotted({"a": 4, "b": 1}, 10, 5) == {"a": 5, "b": 2}
-    assert allotted({"a": 1, "b": 1, "c": 1}, 1, None) == {"a": 1, "b": 1, "c": 1}  # the floor
-    assert allotted({"a": 1, "b": 1, "c": 1}, 4, None) == {"a": 2, "b": 1, "c": 1}  # what rounding leaves over
-    assert allotted({"a": 0}, 10, None) == {}
+    assert allot_refinements({"a": 4, "b": 1, "c": 0}, 10, None) == {"a": 8, "b": 2}
+    assert allot_refinements({"a": 4, "b": 1}, 10, 5) == {"a": 5, "b": 2}
+    assert allot_refinements({"a": 1, "b": 1, "c": 1}, 1, None) == {"a": 1, "b": 1, "c": 1}  # the floor
+    assert allot_refinements({"a": 1, "b": 1, "c": 1}, 4, None) == {"a": 2, "b": 1, "c": 1}  # what rounding leaves over
+    assert allot_refinements({"a": 0}, 10, None) == {}

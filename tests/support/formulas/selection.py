@@ -22,7 +22,7 @@ from whet.evaluation.critique import Exchange, critique_metrics, pass_at_k
 from whet.grading.critique_filters import is_shortcut, passes_soft
 from whet.methods.critic.star_critic import imitated
 from whet.methods.rounds import episode_weights, merged
-from whet.methods.self_improve.improving import allotted, kept_refinements
+from whet.methods.self_improve.improving import allot_refinements, kept_refinements
 from whet.trainer import Update
 from whet.trainer.learner import Learner
 from whet.trajectories.preferences import differ as apart
@@ -189,7 +189,7 @@ def allocation(rng: Generator, cases: int) -> Both:
     def one() -> tuple[Any, Any]:
         wrong = {str(i): int(w) for i, w in enumerate(rng.integers(0, 6, 4))}
         budget, total = int(rng.integers(4, 60)), sum(wrong.values())
-        found = allotted(wrong, budget, None)
+        found = allot_refinements(wrong, budget, None)
         exact = {name: budget * w / total if total else 0.0 for name, w in wrong.items()}
         near = all(
             abs(found.get(name, 0) - max(share, 1.0 if wrong[name] else 0.0)) < 1 for name, share in exact.items()

@@ -28,16 +28,16 @@ from whet.methods.agent.critics import CRITIC, ORACLE, AgentCriticAlgorithm, age
 from whet.methods.agent.revisions import revision_traces
 from whet.methods.agent.warm_start import AgentWarmStart, SFTExamples, critic_rows
 from whet.methods.base import RunContext
-from whet.methods.critics import ACC_REFINE, NO_CRITIC, SFT
+from whet.methods.critics import NO_CRITIC, SFT
 from whet.methods.report_specs import load_report
 from whet.methods.rounds import in_epochs
 from whet.methods.solvers import POLICY
-from whet.methods.stages import STAGES, Stage, Stage1, Stage2, assign_stage_credit, critic_of, updates_of
+from whet.methods.stages import STAGES, Stage, Stage1, Stage2, assign_stage_credit, critic_of, stage_phase
 from whet.methods.warm_start import imitation_phase
 from whet.models.places import OURS
 from whet.report.spec import ReportSpec
 from whet.seeds import seed_of
-from whet.trainer.loop import Batch, Phase, Selection
+from whet.trainer.loop import Batch, Phase
 from whet.types import FAULTS, Row
 
 ATTEMPTS = "attempts"
@@ -138,16 +138,16 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         yield from self._warm_start()
         reference, tested = SFT, [SFT]
         for key in STAGES if self.config.trains else ():
-            yield self._stage(key, reference)
+            yield stage_phase(self, key, reference, partial(self._collect, key, reference))
             if getattr(self.config, key).num_steps:
                 reference = critic_of(key)
                 tested.append(reference)
-        begin = self._keep_sft if self.config.trains else lambda: None
         critics = tested if self.config.trains else [CRITIC]
-        yield self.evaluator.test([NO_CRITIC, *critics, *self.critiques.oracles], begin=begin)
+        yield self.evaluator.test([NO_CRITIC, *critics, *self.critiques.oracles], begin=self._freeze_sft)
 
-    def _keep_sft(self) -> None:
-        self.run.loop.freeze(CRITIC, SFT)
+    def _freeze_sft(self) -> None:
+        if self.config.trains:
+            self.run.loop.freeze(CRITIC, SFT)
 
     # --- learning -----------------------------------------------------------------------------------------------------
 
@@ -190,28 +190,6 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
     def _forget(self) -> dict[str, str]:
         self.run.loop.store.rows(ATTEMPTS).clear()
         return {}
-
-    def _stage(self, key: str, reference: str) -> Phase:
-        def at(step: int) -> Stage:
-            stage: Stage = getattr(self.at(step), key)
-            return stage
-
-        def begin() -> None:
-            self._keep_sft()
-            self.run.loop.restart(CRITIC, reference)
-
-        stage = at(1)
-        return Phase(
-            name=key,
-            num_steps=stage.num_steps,
-            collect=partial(self._collect, key, reference),
-            updates=updates_of(self.config, key, at, len(self.run.tasks["train"])),
-            begin=begin,
-            validate=partial(self.evaluator.validate, phase=key),
-            validate_every=stage.validate_every,
-            select=Selection(CRITIC, critic_of(key), STAGES[key]),
-            headline=("reward/mean", "critique/acc_dis", ACC_REFINE if key == "stage2" else "group/no_signal"),
-        )
 
     def _collect(self, key: str, reference: str, step: int) -> Batch:
         """One step of a stage: roll out, reward, assign credit."""

@@ -5,9 +5,8 @@
     stage I   maximise E[r_dis(x, y, c)]               - beta   KL(critic || SFT critic)        (eq. 7, 8)
     stage II  maximise E[r_refine(y') (+) r_dis]       - beta_2 KL(critic || stage I critic)    (eq. 4-6, 9)
 
-Where paper and authors' code differ, both are settings, and the default is named.
-
-Training answers that are made once and critiqued many times, from a file or from the run folder.
+Where paper and authors' code differ, both are settings, and the default is named. With `answers = cached`, training
+answers are made once and critiqued many times (`Answers`).
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from whet.config.runs import CriticRunConfig
 from whet.credit import groups_of, rewarded
 from whet.methods.base import RunContext
 from whet.methods.critics import (
-    ACC_REFINE,
     SFT,
     CriticAlgorithm,
     ask_critic,
@@ -39,13 +37,13 @@ from whet.methods.critics import (
     training_batch,
 )
 from whet.methods.report_specs import load_report
-from whet.methods.stages import STAGES, Stage, Stage1, Stage2, assign_stage_credit, critic_of, updates_of
+from whet.methods.stages import STAGES, Stage, Stage1, Stage2, assign_stage_credit, critic_of, stage_phase
 from whet.models.prompts import Conversation
 from whet.report.spec import title_of
 from whet.rollout.roles import written
 from whet.run_folder.folder import RunFolder
 from whet.tasks.files import DataError, parse_json, read_text
-from whet.trainer.loop import Batch, Phase, Selection
+from whet.trainer.loop import Batch, Phase
 from whet.types import Episode, Segment, Task
 
 MAX_ITERATIONS = 9
@@ -56,12 +54,11 @@ def name_of(stage: str, iteration: int) -> str:
     return stage if iteration == 1 else f"{stage}_{iteration}"
 
 
-AGAIN = {
+NAMES = tuple(name_of(stage, iteration) for iteration in range(1, MAX_ITERATIONS + 1) for stage in STAGES)
+REPEATED = {
     name_of(stage, time): f"{title_of(stage)}, time {time}" for time in range(2, MAX_ITERATIONS + 1) for stage in STAGES
 }
-NAMES = tuple(name_of(stage, iteration) for iteration in range(1, MAX_ITERATIONS + 1) for stage in STAGES)
-
-
+"""Titles of the stages from the second time on."""
 STAGED = AnyOf(ActsWhen("stage1.num_steps"), ActsWhen("stage2.num_steps"))
 """The critic is trained by reinforcement learning."""
 
@@ -98,7 +95,7 @@ class CritiqueRLConfig(CriticRunConfig):
 def ask_about_answers(algorithm: CritiqueRL) -> list[Conversation]:
     """Critique rounds, and those about the answers of a file, which may be longer than any that the actor writes."""
     conversations, answers = ask_critic(algorithm), algorithm.answers
-    if answers.is_given:
+    if answers.is_from_file:
         roles, prompts, pairs = algorithm.config.roles, algorithm.run.prompts, answers.texts()
         num_written = roles.critique.max_new_tokens + roles.refinement.max_new_tokens
         conversations += [
@@ -110,9 +107,9 @@ def ask_about_answers(algorithm: CritiqueRL) -> list[Conversation]:
     return conversations
 
 
-OF_CRITICS = load_report("critique")
+_REPORT = load_report("critique")
 REPORT = replace(
-    OF_CRITICS, order=("no_critic", "sft_critic", *NAMES), phases={**OF_CRITICS.phases, **AGAIN}, titles=AGAIN
+    _REPORT, order=("no_critic", "sft_critic", *NAMES), phases={**_REPORT.phases, **REPEATED}, titles=REPEATED
 )
 
 
@@ -133,59 +130,38 @@ class CritiqueRL(CriticAlgorithm[CritiqueRLConfig]):
         yield from self.warm_starts
         reference, tested = SFT, [SFT]
         for iteration in range(1, self.config.iterations + 1):
-            for stage in STAGES:
-                # Starts from the critic before it and is held to it; without a stage I, to the warm start's.
-                yield self._stage(stage, iteration, reference)
-                if self._settings(stage, 1).num_steps:
-                    reference = critic_of(name_of(stage, iteration))
+            for key in STAGES:
+                # From the critic of the stage before, with a KL to it; without a stage I, from the warm start's.
+                name = name_of(key, iteration)
+                yield stage_phase(self, key, reference, partial(self._collect, key, iteration, reference), name=name)
+                if getattr(self.config, key).num_steps:
+                    reference = critic_of(name)
                     tested.append(reference)
         yield self.evaluator.test_of(tested)
 
-    def _settings(self, stage: str, step: int) -> Stage:
-        settings: Stage = getattr(self.at(step), stage)
-        return settings
-
-    def _stage(self, key: str, iteration: int, reference: str) -> Phase:
-        stage, name = self._settings(key, 1), name_of(key, iteration)
-
-        def begin() -> None:
-            self.keep_sft()
-            self.run.loop.restart("critic", reference)
-
-        return Phase(
-            name=name,
-            num_steps=stage.num_steps,
-            collect=partial(self._collect, key, iteration, reference),
-            updates=updates_of(self.config, key, partial(self._settings, key), len(self.run.tasks["train"])),
-            begin=begin,
-            validate=partial(self.evaluator.validate, name),
-            validate_every=stage.validate_every,
-            select=Selection("critic", critic_of(name), STAGES[key]),
-            # Stage I has no refinements.
-            headline=("reward/mean", "critique/acc_dis", ACC_REFINE if key == "stage2" else "group/no_signal"),
-        )
-
     def _collect(self, key: str, iteration: int, reference: str, step: int) -> Batch:
         """One step of a stage: roll out, reward, assign credit."""
-        stage, name = self._settings(key, step), name_of(key, iteration)
+        config = self.at(step)
+        stage: Stage = getattr(config, key)
         episodes = self._episodes(key, step, stage, iteration)
         terms, total = stage.terms
-        episodes = rewarded(episodes, "critic", terms, total, added=self.at(step).rewards)
+        episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)
         groups = groups_of(episodes, "critic", "answer")
         assigned = assign_stage_credit(stage, groups, self.run.loop.policies[reference])
+        name = name_of(key, iteration)
         return training_batch(self.config, name, step, episodes, groups, assigned, stage.reaches)
 
     def _episodes(self, key: str, step: int, stage: Stage, iteration: int = 1) -> list[Episode]:
         """Critiques of the stage's next problems. Each stage goes on where the one before it ended."""
-        first = self.config.stage1
-        before = (iteration - 1) * self._num_prompts
-        before += first.num_steps * first.prompts_per_step if key == "stage2" else 0
-        tasks = self.run.next_tasks(step, stage.prompts_per_step, first=before)
+        stage1 = self.config.stage1
+        num_before = (iteration - 1) * self._num_prompts
+        num_before += stage1.num_steps * stage1.prompts_per_step if key == "stage2" else 0
+        tasks = self.run.next_tasks(step, stage.prompts_per_step, first=num_before)
         answers = {}
         if self.config.answers == "cached":
             if not self.answers.is_ready:
                 self._sample_answers()
-            answers = self.answers.of(tasks, before + (step - 1) * stage.prompts_per_step)
+            answers = self.answers.of(tasks, num_before + (step - 1) * stage.prompts_per_step)
         return sample_critiques(
             self, (name_of(key, iteration), step), tasks, answers=answers, num_critiques=stage.group_size,
             refine=isinstance(stage, Stage2),
@@ -201,7 +177,7 @@ class CritiqueRL(CriticAlgorithm[CritiqueRLConfig]):
         tasks = self.run.tasks["train"][: self.config.iterations * self._num_prompts]
         rounds = critique_rounds(self, ("cached",), "critic", greedy=False, num_critiques=0)
         groups = roll_out_rounds(self.run, rounds, tasks, num_samples=self.config.cached_per_task)
-        self.answers.keep({group[0].task.id: [episode.segments[0] for episode in group] for group in groups if group})
+        self.answers.put({group[0].task.id: [episode.segments[0] for episode in group] for group in groups if group})
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -222,7 +198,7 @@ class Answers:
     def __init__(self, folder: RunFolder, tasks: Sequence[Task], file: Path | None) -> None:
         self.folder, self.tasks = folder, tasks
         self.by_task: dict[str, list[Segment]] = {}
-        self.is_given = file is not None
+        self.is_from_file = file is not None
         if file is not None:
             self.by_task = read_answers(file, tasks)
             self.tasks = [task for task in tasks if task.id in self.by_task]
@@ -230,27 +206,28 @@ class Answers:
     @property
     def is_ready(self) -> bool:
         """Whether there are answers. Reads those that the run made before it was resumed."""
-        place = self.folder.path / ANSWERS
-        if not self.by_task and place.exists():
-            self.by_task = read_answers(place, self.tasks)
+        path = self.folder.path / ANSWERS
+        if not self.by_task and path.exists():
+            self.by_task = read_answers(path, self.tasks)
         return bool(self.by_task)
 
-    def keep(self, sampled: Mapping[str, Sequence[Segment]]) -> None:
+    def put(self, sampled: Mapping[str, Sequence[Segment]]) -> None:
         """Writes answers into the run folder and reads them back, as a resumed run will."""
-        self.folder.logs.put(ANSWERS, write_answers(sampled, self.tasks))
+        rows = [{"question": task.prompt, "answer": s.text} for task in self.tasks for s in sampled.get(task.id, ())]
+        self.folder.logs.put(ANSWERS, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
         self.by_task = read_answers(self.folder.path / ANSWERS, self.tasks)
 
-    def of(self, tasks: Sequence[Task], before: int) -> dict[str, Segment]:
-        """One answer to each task; the rounds of the set go through a task's answers in turn.
+    def of(self, tasks: Sequence[Task], num_before: int) -> dict[str, Segment]:
+        """One answer to each task. Passes through the set take a task's answers in turn.
 
         Args:
-            before: number of problems before these, over all rounds of the set.
+            num_before: problems before these, over all passes.
         """
-        chosen = {}
-        for number, task in enumerate(tasks, before):
-            answers = self.by_task[task.id]
-            chosen[task.id] = answers[number // len(self.tasks) % len(answers)]
-        return chosen
+        answers = {}
+        for number, task in enumerate(tasks, num_before):
+            sampled = self.by_task[task.id]
+            answers[task.id] = sampled[number // len(self.tasks) % len(sampled)]
+        return answers
 
     def texts(self) -> list[tuple[str, str]]:
         """Questions with their answers."""
@@ -276,9 +253,3 @@ def read_answers(path: Path, tasks: Sequence[Task]) -> dict[str, list[Segment]]:
     if not answers_by_task:
         raise DataError(f"none of the {len(lines)} questions in {path} is among the {len(tasks)} training problems")
     return answers_by_task
-
-
-def write_answers(answers: Mapping[str, Sequence[Segment]], tasks: Sequence[Task]) -> str:
-    """Answers as text, in the format of `read_answers`."""
-    rows = [{"question": t.prompt, "answer": s.text} for t in tasks for s in answers.get(t.id, ())]
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -88,8 +88,8 @@ class Star(CriticAlgorithm[StarConfig]):
             yield imitation_phase(
                 f"learn_{number}", "critic", max(1, round(config.num_epochs * num_kept / count)),
                 partial(self._draw, number), config.learning, count, begin=self._restart,
-                validate=partial(self.evaluator.validate, f"learn_{number}"), validate_every=config.validate_every,
-                select=Selection("critic", BEST, "validation/acc_refine"),
+                validate=partial(self.evaluator.validate, phase=f"learn_{number}"),
+                validate_every=config.validate_every, select=Selection("critic", BEST, "validation/acc_refine"),
             )  # fmt: skip
         yield self.evaluator.test_of([SFT, BEST])
 

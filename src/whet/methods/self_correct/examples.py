@@ -1,7 +1,4 @@
-"""Self-correction in a run: the records to learn, their forms, and what replies mend.
-
-What self-correction does inside a reply: how often it mends, and whether the reply gets better.
-"""
+"""Self-correction in a run: which chains are learnt and in which form, and what replies correct in themselves."""
 
 from __future__ import annotations
 
@@ -38,72 +35,78 @@ ARMS: tuple[Arm, ...] = ("plain", "response", "self_talk")
 FORMS: Mapping[str, Form] = {"response": "response", "self_talk": "step"}
 
 
-def told_of(episode: Episode, encode: Callable[[str], Sequence[int]], limit: int) -> Episode:
-    """Reduces a chain to its last segment, with its records where none is too long to be written.
+def chain_of(episode: Episode, encode: Callable[[str], Sequence[int]], limit: int) -> Episode:
+    """Reduces a rollout to its last segment, which has the chain's records if none is too long to be written.
 
     Args:
         limit: tokens of a reply, the end token included.
     """
     segment = replace(episode.segments[-1], parent=None)
-    self_corrections = segment.parsed["talks"]
-    if self_corrections and max(len(encode(talk["text"])) for talk in self_corrections) >= limit:
+    records = segment.parsed["talks"]
+    if records and max(len(encode(record["text"])) for record in records) >= limit:
         segment = replace(segment, text="", parsed={"fate": "long", "talks": []})
-    elif self_corrections:
-        segment = replace(segment, grade=Grade(score=1.0, extracted=self_corrections[0]["final_answer"]))
+    elif records:
+        segment = replace(segment, grade=Grade(score=1.0, extracted=records[0]["final_answer"]))
     return Episode(task=episode.task, segments=(segment,))
 
 
-def fate_of(told: Episode) -> Fate:
-    fate: Fate = told.segments[0].parsed["fate"]
+def fate_of(chain: Episode) -> Fate:
+    fate: Fate = chain.segments[0].parsed["fate"]
     return fate
 
 
-def self_corrections_of(told: Episode) -> list[SelfCorrection]:
+def self_corrections_of(chain: Episode) -> list[SelfCorrection]:
     """The records of a chain; the one with comments after each step comes first."""
-    return [of_record(record) for record in told.segments[0].parsed["talks"]]
+    return [of_record(record) for record in chain.segments[0].parsed["talks"]]
 
 
-def chosen(told: Iterable[Episode], clean_share: float, seed: int) -> list[Episode]:
-    """The chains that are learnt: those with a repair, and of the others at most `clean_share` (below 1) of all, drawn
-    at random. One of a problem's chains stands for all of the same text."""
-    of: dict[str, list[Episode]] = {fate: [] for fate in KEPT}
-    for episode in {
-        (episode.task.id, episode.segments[0].text): episode for episode in told if fate_of(episode) in KEPT
-    }.values():
-        of[fate_of(episode)].append(episode)
-    count = min(len(of["clean"]), int(len(of["repaired"]) * clean_share / (1 - clean_share)))
-    return [*of["repaired"], *random.Random(seed).sample(of["clean"], count)]
+def choose_chains(chains: Iterable[Episode], clean_share: float, seed: int) -> list[Episode]:
+    """The chains that are learnt: all with a repair, and some without one, drawn at random.
+
+    Args:
+        clean_share: the most that chains without a repair may be of all, below 1. Of a problem's chains with the same
+            text, one counts.
+    """
+    usable = [chain for chain in chains if fate_of(chain) in KEPT]
+    distinct = {(chain.task.id, chain.segments[0].text): chain for chain in usable}.values()
+    repaired, clean = ([chain for chain in distinct if fate_of(chain) == fate] for fate in KEPT)
+    count = min(len(clean), int(len(repaired) * clean_share / (1 - clean_share)))
+    return [*repaired, *random.Random(seed).sample(clean, count)]
 
 
 def row_of(
     arm: Arm, self_corrections: Sequence[SelfCorrection], prompts: Prompts, policy: Policy, *, with_mistakes: bool
 ) -> Row:
-    """A chain as a text to learn, as an answer to its question.
+    """A chain as the row of an answer to its question.
 
     Args:
-        with_mistakes: whether the steps found wrong are learnt too. False: they are read and not learnt.
+        with_mistakes: whether the steps found wrong are trained on too. False: they are in the row, without credit.
     """
     row = demonstration_row(demonstration_of(arm, self_corrections, prompts), policy.name, policy.tokenizer)
     if with_mistakes or arm == "plain":
         return row
-    talk = next(talk for talk in self_corrections if talk.form == FORMS[arm])
-    offsets = encode_parts(policy.tokenizer, [(talk.text, "assistant")]).offsets
-    wrong = mistakes(talk)
+    correction = _of_form(arm, self_corrections)
+    offsets = encode_parts(policy.tokenizer, [(correction.text, "assistant")]).offsets
+    wrong = mistakes(correction)
     trained = np.array([not any(start < b and a < end for a, b in wrong) for start, end in offsets] + [True])
     return replace(row, trains=row.trains[trained], credit=row.credit[trained])
 
 
 def demonstration_of(arm: Arm, self_corrections: Sequence[SelfCorrection], prompts: Prompts) -> Demonstration:
     """A chain as a text to imitate, as an answer to its question."""
-    [chain, *_] = self_corrections
-    text = (
-        plain_text(chain) if arm == "plain" else next(talk.text for talk in self_corrections if talk.form == FORMS[arm])
-    )
-    prefill = prompts.solve_prefill
-    return Demonstration("solve", tuple(prompts.solve_messages(chain.question)), prefill, prefill + text)
+    first, prefill = self_corrections[0], prompts.solve_prefill
+    text = plain_text(first) if arm == "plain" else _of_form(arm, self_corrections).text
+    return Demonstration("solve", tuple(prompts.solve_messages(first.question)), prefill, prefill + text)
 
 
-def mended(
+def _of_form(arm: Arm, self_corrections: Sequence[SelfCorrection]) -> SelfCorrection:
+    return next(correction for correction in self_corrections if correction.form == FORMS[arm])
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+def measure_replies(
     form: Form, tasks: Sequence[Task], traces: Sequence[Mapping[str, Any]], words: Words, prompts: Prompts,
     grade: BatchFunction,
 ) -> dict[str, float | None]:  # fmt: skip
@@ -119,22 +122,21 @@ def mended(
     replies = [read_self_correction(trace["answer"].removeprefix(prefill), form, words) for trace in graded]
     firsts: list[bool | None]
     if form == "response":
-        items = [(prefill + one.first, by_id[trace["task"]]) for trace, one in zip(graded, replies, strict=True)]
-        scores = [None if isinstance(result, Failure) else result.score for result in grade(items)]
+        answers = [(prefill + reply.first, by_id[trace["task"]]) for trace, reply in zip(graded, replies, strict=True)]
+        scores = [None if isinstance(result, Failure) else result.score for result in grade(answers)]
         firsts = [None if score is None else score == 1.0 for score in scores]
     else:
-        firsts = [holds(one.first) if isinstance(words, TinyWords) else None for one in replies]
-    rights = [trace["answer_score"] == 1.0 for trace in graded]
-    return self_talk_metrics([
-        Mended(one.num_repairs, first, right) for one, first, right in zip(replies, firsts, rights, strict=True)
-    ])  # fmt: skip
-
-
-# --- metrics ----------------------------------------------------------------------------------------------------------
+        firsts = [holds(reply.first) if isinstance(words, TinyWords) else None for reply in replies]
+    return self_talk_metrics(
+        [
+            CorrectedReply(reply.num_repairs, first, trace["answer_score"] == 1.0)
+            for reply, first, trace in zip(replies, firsts, graded, strict=True)
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class CorrectedReply:
     """A reply with self-correction."""
 
     num_repairs: int
@@ -144,13 +146,12 @@ class Mended:
     """Whether its end is."""
 
 
-def self_talk_metrics(replies: Sequence[Mended]) -> dict[str, float | None]:
-    """Metrics of all replies; `first`, `helped` and `harmed` are of those whose first attempt is known, and None where
-    there is none.
+def self_talk_metrics(replies: Sequence[CorrectedReply]) -> dict[str, float | None]:
+    """Metrics of replies. `first`, `helped` and `harmed` are of those whose first attempt is known, or None.
 
-    Returns: `first` (attempts that are right), `repaired` (replies that mend something), `repairs` (a reply).
-        `helped` (the first attempt wrong, a repair, the end right), `harmed` (the first attempt right, a repair, the
-        end wrong).
+    Returns: shares of replies, and `repairs`, a mean. `first`: the first attempt is right. `repaired`: there is a
+        repair. `helped`: the first attempt is wrong, and after a repair the end is right. `harmed`: the first attempt
+        is right, and after a repair the end is wrong.
     """
     measured = [reply for reply in replies if reply.first is not None]
     helped = [bool(reply.num_repairs) and not reply.first and reply.right for reply in measured]

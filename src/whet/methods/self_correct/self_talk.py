@@ -32,18 +32,18 @@ from whet.credit.metrics import failures
 from whet.methods.base import RunContext
 from whet.methods.evaluator import Metrics, Traces
 from whet.methods.report_specs import load_report
-from whet.methods.rounds import in_epochs
+from whet.methods.rounds import INITIAL, in_epochs
 from whet.methods.self_correct.examples import (
     ARMS,
     FORMS,
     NO_TALK,
     Arm,
-    chosen,
+    chain_of,
+    choose_chains,
     fate_of,
-    mended,
+    measure_replies,
     row_of,
     self_corrections_of,
-    told_of,
 )
 from whet.methods.self_correct.records import Form, smoothing_messages
 from whet.methods.self_correct.rollout import FATES, KEPT, SelfTalk
@@ -58,9 +58,6 @@ from whet.tasks.oracles import RULE_CRITICS
 from whet.trainer.buffers import Queue
 from whet.trainer.loop import Batch, Phase, Selection
 from whet.types import FAULTS, Episode, Row, Task
-
-INITIAL = "policy_initial"
-"""The actor as it was, frozen."""
 
 
 class CriticStart(Config):
@@ -150,16 +147,15 @@ class SelfTalkEvaluator(PolicyEvaluator[SelfTalkConfig]):
         self, tasks: Sequence[Task], policy: str, *, num_samples: int = 0, sampling: SamplingConfig | None = None,
         **labels: Any,
     ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
-        """With what the greedy replies mend, where the policy was taught to."""
+        """With metrics of the greedy replies' self-correction, if the policy has learnt one of its forms."""
         metrics, traces = super().measured(tasks, policy, num_samples=num_samples, sampling=sampling, **labels)
         learning = str(labels["phase"]).removeprefix("learn_")
         form = next((form for arm, form in FORMS.items() if policy == OF_RUN[arm] or learning == arm), None)
-        mending = (
-            NO_TALK
-            if form is None
-            else mended(form, tasks, traces, self.algorithm.voice, self.run.prompts, self.run.grade)
-        )
-        return {**metrics, **mending}, traces
+        corrections = NO_TALK
+        if form is not None:
+            words, run = self.algorithm.voice, self.run
+            corrections = measure_replies(form, tasks, traces, words, run.prompts, run.grade)
+        return {**metrics, **corrections}, traces
 
     def summary(self) -> dict[str, dict[str, Any]]:
         learnt = {("test", number): arm for number, arm in enumerate(self.config.forms, 1)}
@@ -251,7 +247,7 @@ class SelfTalkMethod(PolicyAlgorithm[SelfTalkConfig]):
 
     @property
     def _chosen(self) -> list[Episode]:
-        return chosen(self._queue, self.config.clean_share, seed_of(self.config.seed, "clean"))
+        return choose_chains(self._queue, self.config.clean_share, seed_of(self.config.seed, "clean"))
 
     @property
     def _made(self) -> list[Form]:
@@ -278,23 +274,21 @@ class SelfTalkMethod(PolicyAlgorithm[SelfTalkConfig]):
         config = self.config
         tasks = self.run.next_tasks(step, config.prompts_per_step)
         groups = self.run.runtime.by_task(self._talking(step), tasks, num_samples=config.group_size)
-        every = [episode for group in groups for episode in group]
+        episodes = [episode for group in groups for episode in group]
         encode, limit = self.run.loop.policies[POLICY].tokenizer.encode, config.sampling.max_new_tokens
-        chains = [told_of(episode, encode, limit) for episode in every if episode.outcome not in FAULTS]
+        chains = [chain_of(episode, encode, limit) for episode in episodes if episode.outcome not in FAULTS]
         self._queue.put(str(step), chains)
         fates = Counter(fate_of(chain) for chain in chains)
         kept_chains = [chain for chain in chains if fate_of(chain) in KEPT]
-        shown = kept_chains[: config.traces_per_step]
+        rounds = [self_corrections_of(chain)[0].rounds for chain in kept_chains]
         labels: dict[str, Any] = {"phase": "build", "step": step, "split": "train", "label": "training"}
         return Batch(
             metrics={
                 **{f"talk/{fate}": fates[fate] / len(chains) if chains else None for fate in FATES},
-                "talk/rounds": fmean(self_corrections_of(chain)[0].rounds for chain in kept_chains)
-                if kept_chains
-                else None,
-                **failures(every),
+                "talk/rounds": fmean(rounds) if rounds else None,
+                **failures(episodes),
             },
-            traces=[trace(chain.task, chain.segments[0], **labels) for chain in shown],
+            traces=[trace(chain.task, chain.segments[0], **labels) for chain in kept_chains[: config.traces_per_step]],
         )
 
     def _end(self) -> dict[str, Any]:

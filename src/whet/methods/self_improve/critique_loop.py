@@ -31,7 +31,7 @@ from whet.methods.rounds import INITIAL, RoundSamples, Rows, learning_phase, rou
 from whet.methods.self_improve.config import CritiqueLoopConfig
 from whet.methods.self_improve.exploration_metrics import exploration
 from whet.methods.self_improve.exploring import Explorer, Levels
-from whet.methods.self_improve.improving import Question, came_to
+from whet.methods.self_improve.improving import Question, round_metrics
 from whet.methods.solvers import (
     BEST,
     BY_BEST,
@@ -356,7 +356,7 @@ class CritiqueLoop(PolicyAlgorithm[CritiqueLoopConfig]):
         rows = [row for key, rows in self.solutions.kept.batches.items() if round_of(key) == number for row in rows]
         levels = self.levels.by_id
         source = [levels[task.id] for task in self.pool if task.id in levels]
-        metrics = came_to([task.info for task in self.explored], rows, source)
+        metrics = round_metrics([task.info for task in self.explored], rows, source)
         return {**metrics, "merged": float(len(self.solutions.merged(number)))}
 
     def _end(self, number: int) -> dict[str, float | None]:

@@ -1,6 +1,6 @@
-"""Exploring with a critic at hand: answers, critiques of the wrong ones, refinements, as many as the settings allot.
+"""Explores with a critic: answers, critiques of the wrong ones, and refinements, as many as the settings allot.
 
-How hard questions are for a policy, from samples that serve for nothing else; in the run's store.
+`Levels` says how hard each question is for the policy, by samples that serve nothing else.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from itertools import count
 
 from whet.evaluation.difficulty import level_of, level_shares
 from whet.evaluation.protocol import is_right
-from whet.methods.self_improve.improving import Question, allotted
+from whet.methods.self_improve.improving import Question, allot_refinements
 from whet.rollout.critique import CritiqueRound
 from whet.rollout.runtime import Runtime
 from whet.trainer.buffers import Store
 from whet.types import FAULTS, Episode, Segment, Task
 
-Asked = tuple[CritiqueRound, Task, int, Segment | None]
-"""Rollout function, task, sample, and the answer where there is one already."""
+Request = tuple[CritiqueRound, Task, int, Segment | None]
+"""Rollout function, task, sample, and the answer if there is one already."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,13 @@ class Explorer:
     barrier: bool
 
     def answered(self, tasks: Sequence[Task], *, num_tokens: int | None = None) -> dict[str, Question]:
-        """Answers alone.
+        """Samples answers alone.
 
         Args:
-            num_tokens: every question is answered again and again until as many are written. None: `num_samples` times.
+            num_tokens: all questions get further samples until so many tokens are written. None: `num_samples` each.
         """
         rounds = replace(self.rounds, num_critiques=0)
-        questions = {task.id: Question(task) for task in tasks}
-        self._roll_out(
-            questions, [(rounds, task, sample, None) for task in tasks for sample in range(self.num_samples)]
-        )
+        questions = self._sample(rounds, tasks)
         for sample in count(self.num_samples) if num_tokens is not None else ():
             before = num_written(questions)
             if before >= (num_tokens or 0):
@@ -59,30 +56,30 @@ class Explorer:
         return questions
 
     def critiqued(self, tasks: Sequence[Task]) -> dict[str, Question]:
-        """Answers, and after a critique of each wrong one the round's number of refinements (published)."""
-        questions = {task.id: Question(task) for task in tasks}
-        self._roll_out(
-            questions, [(self.rounds, task, sample, None) for task in tasks for sample in range(self.num_samples)]
-        )
+        """Samples answers, and after a critique of each wrong one the round's number of refinements (published)."""
+        questions = self._sample(self.rounds, tasks)
         for question in questions.values():
             question.choose(self.keep, barrier=self.barrier)
         return questions
 
     def allotted(self, tasks: Sequence[Task], budget: int, cap: int | None) -> dict[str, Question]:
-        """Answers, and one refinement after another of the wrong ones in turn. A question ends once it has `keep` or
-        has spent its part of the budget. An answer is critiqued once.
+        """Samples answers, then refinements of each question's wrong answers in turn, one at a time.
+
+        A question ends once it has `keep` right refinements or has spent its part of the budget. An answer is critiqued
+        once.
 
         Args:
             budget: refinements of all questions.
-            cap: of one question. None: none.
+            cap: the most of one question. None: no limit.
         """
         questions = self.answered(tasks)
-        left = allotted({name: len(question.wrong) for name, question in questions.items()}, budget, cap)
-        for attempt in range(max(left.values(), default=0)):
+        wrong = {name: len(question.wrong) for name, question in questions.items()}
+        counts = allot_refinements(wrong, budget, cap)
+        for number in range(max(counts.values(), default=0)):
             requests = [
-                self._next(questions[name], attempt)
-                for name, most in left.items()
-                if attempt < most and questions[name].num_kept < self.keep
+                self._next(questions[name], number)
+                for name, count in counts.items()
+                if number < count and questions[name].num_kept < self.keep
             ]
             if not requests:
                 break
@@ -91,15 +88,24 @@ class Explorer:
                 question.choose(self.keep, barrier=self.barrier, in_all=self.keep)
         return questions
 
-    def _next(self, question: Question, attempt: int) -> Asked:
-        sample = question.wrong[attempt % len(question.wrong)]
-        at = question.attempts[sample]
-        rounds = replace(self.rounds, key=(*self.rounds.key, "attempt", attempt), num_refinements=1)
-        if at.critique is not None:
-            rounds = replace(rounds, critic=_repeating(at.critique.text))
-        return rounds, question.task, sample, at.answer
+    def _next(self, question: Question, number: int) -> Request:
+        """The question's refinement of that number. A known critique is repeated."""
+        sample = question.wrong[number % len(question.wrong)]
+        attempt = question.attempts[sample]
+        rounds = replace(self.rounds, key=(*self.rounds.key, "attempt", number), num_refinements=1)
+        if attempt.critique is not None:
+            text = attempt.critique.text
+            rounds = replace(rounds, critic=lambda task, answer: text)
+        return rounds, question.task, sample, attempt.answer
 
-    def _roll_out(self, questions: Mapping[str, Question], requests: Sequence[Asked]) -> None:
+    def _sample(self, rounds: CritiqueRound, tasks: Sequence[Task]) -> dict[str, Question]:
+        """`num_samples` episodes of each task, by its id."""
+        questions = {task.id: Question(task) for task in tasks}
+        samples = range(self.num_samples)
+        self._roll_out(questions, [(rounds, task, sample, None) for task in tasks for sample in samples])
+        return questions
+
+    def _roll_out(self, questions: Mapping[str, Question], requests: Sequence[Request]) -> None:
         retries = self.runtime.retries()
         episodes = self.runtime.roll_out(
             replace(rounds, retries=retries)(task, answer=answer, sample=sample)
@@ -109,18 +115,8 @@ class Explorer:
             questions[task.id].add(sample, episode)
 
 
-class _repeating:
-    """A critic that repeats its critique."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __call__(self, task: Task, answer: Segment) -> str:
-        return self.text
-
-
 def num_written(questions: Mapping[str, Question]) -> int:
-    """Tokens."""
+    """Tokens of all texts."""
     return sum(sum(question.tokens.values()) for question in questions.values())
 
 
@@ -135,7 +131,11 @@ class Levels:
         """A batch for each question; the counts are in its `info`."""
 
     def put(self, groups: Sequence[Sequence[Episode]]) -> None:
-        """Args: groups: the samples of a question each. What failed is no sample."""
+        """Stores the counts of questions.
+
+        Args:
+            groups: the samples of each question. Failed episodes are no samples.
+        """
         for group in groups:
             graded = [episode for episode in group if episode.outcome not in FAULTS]
             info = {"right": sum(is_right(episode.segments[0]) for episode in graded), "samples": len(graded)}
@@ -148,7 +148,7 @@ class Levels:
         return {name: level for name, level in levels.items() if level is not None}
 
     def shares(self, tasks: Sequence[Task]) -> dict[str, float]:
-        """`difficulty/level_N`, of some questions."""
+        """`difficulty/level_N`: the share of the tasks at each level."""
         levels = self.by_id
         shares = level_shares(levels[task.id] for task in tasks if task.id in levels)
         return {f"difficulty/level_{level}": share for level, share in shares.items()}

@@ -1,10 +1,8 @@
-"""Results of exploring with a critic, by question: the examples to learn from, counts, and the critiques that
-helped.
-
-Which refinements of wrong answers are learnt from, and how many attempts each question gets.
+"""Results of exploring with a critic, by question: the examples to learn from, counts, and the critiques that helped.
 
 Critique-in-the-loop self-improvement (arXiv:2411.16579): after one critique of a wrong answer the first right
-refinements are kept, unless one takes a shortcut.
+refinements are kept, unless one takes a shortcut (`kept_refinements`). An explicit budget allots refinements to the
+questions with the most wrong answers (`allot_refinements`).
 """
 
 from __future__ import annotations
@@ -73,55 +71,55 @@ class Question:
     """Written."""
 
     def add(self, sample: int, episode: Episode) -> None:
-        """An episode, whose answer may be one that is here already."""
-        self.num_failed += not episode.segments
-        for answer in episode.segments[:1]:
-            if sample not in self.attempts:
-                self.tokens["answers"] += num_written(answer)
-                if _is_unknown(answer):
-                    self.num_failed += 1
-                    return
-                self.attempts[sample] = Attempt(answer)
-            attempt = self.attempts.get(sample)
-            critiques = episode.indices("critic")
-            self.num_failed += not critiques and len(episode.segments) == 1 and episode.outcome != "ok"
-            for index in critiques if attempt is not None else ():
-                self._critiqued(attempt, episode, index)
+        """Adds the episode of a sample. Its answer may be known from an earlier episode."""
+        if not episode.segments:
+            self.num_failed += 1
+            return
+        if sample not in self.attempts:
+            answer = episode.segments[0]
+            self.tokens["answers"] += num_written(answer)
+            if _is_unknown(answer):
+                self.num_failed += 1
+                return
+            self.attempts[sample] = Attempt(answer)
+        self.num_failed += len(episode.segments) == 1 and episode.outcome != "ok"
+        for index in episode.indices("critic"):
+            self._add_critique(self.attempts[sample], episode, index)
 
-    def _critiqued(self, attempt: Attempt | None, episode: Episode, index: int) -> None:
-        assert attempt is not None
+    def _add_critique(self, attempt: Attempt, episode: Episode, index: int) -> None:
         critique = episode.segments[index]
         if attempt.critique is None:
             attempt.critique = critique
             self.tokens["critiques"] += num_written(critique)
-        for place in episode.children(index, "actor"):
-            refinement = episode.segments[place]
+        for child in episode.children(index, "actor"):
+            refinement = episode.segments[child]
             self.tokens["refinements"] += num_written(refinement)
             self.num_failed += _is_unknown(refinement)
             attempt.refinements += [] if _is_unknown(refinement) else [refinement]
 
     @property
     def wrong(self) -> list[int]:
-        """The samples that are."""
+        """The samples whose answer is wrong."""
         return [sample for sample, attempt in self.attempts.items() if not is_right(attempt.answer)]
 
     def choose(self, keep: int, *, barrier: bool, in_all: int | None = None) -> None:
-        """Chooses which refinements are kept, for every critique by itself.
+        """Chooses the refinements to learn from, for every critique by itself.
 
         Args:
-            keep: after each critique.
-            in_all: of the question. None: as many as its critiques give.
+            keep: the most after each critique.
+            barrier: whether shortcuts are left out.
+            in_all: the most of the question. None: no limit.
         """
         solution = reference_of(self.task)
         self.num_shortcuts = 0
         left = len(self.attempts) * keep if in_all is None else in_all
         for attempt in self.attempts.values():
             texts = [refinement.text for refinement in attempt.refinements]
-            short = [barrier and is_shortcut(text, attempt.answer.text, solution) for text in texts]
+            shortcuts = [barrier and is_shortcut(text, attempt.answer.text, solution) for text in texts]
             rights = list(map(is_right, attempt.refinements))
-            self.num_shortcuts += sum(right and cut for right, cut in zip(rights, short, strict=True))
-            chosen = kept_refinements(rights, short, min(keep, left))
-            attempt.kept = [attempt.refinements[at] for at in chosen]
+            self.num_shortcuts += sum(right and cut for right, cut in zip(rights, shortcuts, strict=True))
+            chosen = kept_refinements(rights, shortcuts, min(keep, left))
+            attempt.kept = [attempt.refinements[index] for index in chosen]
             left -= len(chosen)
 
     @property
@@ -130,10 +128,10 @@ class Question:
 
     @property
     def solutions(self) -> list[tuple[Segment, Attempt]]:
-        """Right answers, then kept refinements, each with the attempt that it is of."""
-        every = self.attempts.values()
-        right = [(attempt.answer, attempt) for attempt in every if is_right(attempt.answer)]
-        return right + [(segment, attempt) for attempt in every for segment in attempt.kept]
+        """Right answers, then kept refinements, each with its attempt."""
+        attempts = self.attempts.values()
+        right = [(attempt.answer, attempt) for attempt in attempts if is_right(attempt.answer)]
+        return right + [(refinement, attempt) for attempt in attempts for refinement in attempt.kept]
 
     def examples(self, *, cap: int | None, distinct: bool, conditional: bool) -> list[Row]:
         """Rows to imitate: solutions as answers to the question. A refinement is the same tokens under the question's
@@ -162,19 +160,20 @@ class Question:
         return rows
 
     def explored(self, level: int | None) -> Explored:
-        every = self.attempts.values()
+        """The question's counts, with its level."""
+        attempts = self.attempts.values()
         return Explored(
-            num_answers=len(every),
-            num_right=sum(is_right(attempt.answer) for attempt in every),
-            num_critiques=sum(attempt.critique is not None for attempt in every),
-            num_refinements=sum(len(attempt.refinements) for attempt in every),
+            num_answers=len(attempts),
+            num_right=sum(is_right(attempt.answer) for attempt in attempts),
+            num_critiques=sum(attempt.critique is not None for attempt in attempts),
+            num_refinements=sum(len(attempt.refinements) for attempt in attempts),
             num_kept=self.num_kept,
             level=level,
             num_tokens=sum(self.tokens.values()),
         )
 
     def diversity(self) -> Metrics:
-        """Of its solutions, and of the answers of all samples."""
+        """How much its solutions differ, and the entropy of all samples' answers."""
         texts = [segment.text for segment, _ in self.solutions]
         grades = [attempt.answer.grade for attempt in self.attempts.values() if attempt.answer.grade is not None]
         classes = [answer_class(grade.extracted, is_right=grade.score == 1.0) for grade in grades]
@@ -186,11 +185,14 @@ class Question:
         }
 
     def record(self, level: int | None) -> dict[str, Any]:
-        """What `came_to` asks for, as plain JSON."""
+        """What `round_metrics` reads, as plain JSON."""
         return {
-            "explored": asdict(self.explored(level)), "diversity": self.diversity(), "tokens": self.tokens,
-            "failed": self.num_failed, "shortcuts": self.num_shortcuts,
-        }  # fmt: skip
+            "explored": asdict(self.explored(level)),
+            "diversity": self.diversity(),
+            "tokens": self.tokens,
+            "failed": self.num_failed,
+            "shortcuts": self.num_shortcuts,
+        }
 
     def helpful(self, number: int) -> list[dict[str, Any]]:
         """The critiques after which a refinement was right, as a critic's warm start reads them (`warm_start.file`).
@@ -202,15 +204,21 @@ class Question:
             if attempt.critique is None or not attempt.num_right:
                 continue
             right = [*attempt.kept, *filter(is_right, attempt.refinements)][0]
-            rows.append({
-                "id": f"{number}/{self.task.id}/{sample}", "question": self.task.prompt, "answer": attempt.answer.text,
-                "correct": False, "critique": attempt.critique.text, "refinement": right.text,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "id": f"{number}/{self.task.id}/{sample}",
+                    "question": self.task.prompt,
+                    "answer": attempt.answer.text,
+                    "correct": False,
+                    "critique": attempt.critique.text,
+                    "refinement": right.text,
+                }
+            )
         return rows
 
 
 def reference_of(task: Task) -> str:
-    """The worked solution. Empty: there is none."""
+    """The worked solution of a task. Empty: there is none."""
     if task.info.get("solution"):
         return "\n".join(solution_steps(task))
     try:
@@ -220,12 +228,12 @@ def reference_of(task: Task) -> str:
     return answer_text(chain, chain.values)
 
 
-def came_to(records: Sequence[Mapping[str, Any]], rows: Sequence[Row], source: Sequence[int]) -> Metrics:
-    """A round's numbers.
+def round_metrics(records: Sequence[Mapping[str, Any]], rows: Sequence[Row], source: Sequence[int]) -> Metrics:
+    """Metrics of a round.
 
     Args:
-        records: a question each (`Question.record`).
-        rows: what was kept. `extra` has the level of the question, 0 where that is not known.
+        records: of its questions (`Question.record`).
+        rows: its examples. `extra` has the level of the question, 0 if that is unknown.
         source: levels of the questions.
     """
     explored = [Explored(**record["explored"]) for record in records]
@@ -266,37 +274,33 @@ def _is_unknown(segment: Segment) -> bool:
     return segment.grade is None or segment.grade.score is None
 
 
-# --- which refinements are learnt from --------------------------------------------------------------------------------
+# --- which refinements are kept, and how many are sampled -------------------------------------------------------------
 
 
 def kept_refinements(rights: Sequence[bool | None], shortcuts: Sequence[bool], keep: int) -> list[int]:
-    """Of the refinements after one critique, which are kept: the first `keep` that are right and take no shortcut.
-    Equal texts are kept as often as they come, as published. Every critique is looked at by itself, wherever it stands
-    among others.
+    """Indices of the first `keep` refinements after one critique that are right and take no shortcut.
+
+    Equal texts count as often as they come, as published. A critique's place among others does not matter.
 
     Args:
-        rights: None: grading failed, and nobody knows.
-    Returns: their indices.
+        rights: None: grading failed.
     """
-    helped = [i for i, (right, cut) in enumerate(zip(rights, shortcuts, strict=True)) if right and not cut]
-    return helped[: max(keep, 0)]
+    usable = [i for i, (right, cut) in enumerate(zip(rights, shortcuts, strict=True)) if right and not cut]
+    return usable[: max(keep, 0)]
 
 
-def allotted(wrong: Mapping[str, int], budget: int, cap: int | None) -> dict[str, int]:
-    """Attempts at refining for each question: b(x) = budget w(x) / sum of w, at least one, at most the cap.
+def allot_refinements(wrong: Mapping[str, int], budget: int, cap: int | None) -> dict[str, int]:
+    """Refinements for each question: b(x) = budget w(x) / sum of w, at least one, at most the cap.
 
-    The largest remainders get what rounding leaves over, those that come first before others. The floor may take more
-    than the budget, and the cap may leave some of it unspent.
+    The largest remainders get what rounding leaves over; of equal ones, the first. The floor may exceed the budget,
+    and the cap may leave some of it unspent.
 
     Args:
         wrong: w(x), by question: its wrong answers. 0: it gets nothing.
         cap: None: none.
     """
-    failed = {name: count for name, count in wrong.items() if count > 0}
-    total = sum(failed.values())
-    if not total:
-        return {}
-    shares = {name: divmod(budget * count, total) for name, count in failed.items()}
+    total = sum(wrong.values())
+    shares = {name: divmod(budget * count, total) for name, count in wrong.items() if count > 0}
     left = budget - sum(whole for whole, _ in shares.values())
     first = sorted(shares, key=lambda name: -shares[name][1])[:left]
     counts = {name: max(1, whole + (name in first)) for name, (whole, _) in shares.items()}
