@@ -56,15 +56,15 @@ def test_tokens_are_the_segments_and_more_budget_goes_on_from_less(method, task,
     samples = samples_of(method, task)
     found = at_each(method, samples, strategy, BUDGETS)
     for chosen, budgeted in found:
-        written = [sample.segment for sample in budgeted.scored.values()]
+        written = [sample.segment for sample in budgeted.used.values()]
         assert budgeted.spent == sum(len(segment.tokens) for segment in written) > 0
         assert budgeted.spent == sum(budgeted.tokens(kind) for kind in ("answer", "critique", "refinement"))
         assert budgeted.num_calls == len(written)
-        assert chosen.path in budgeted.scored  # nothing is given that was not paid for
+        assert chosen.path in budgeted.used  # nothing is given that was not paid for
         assert chosen.kind != "critique"
     for (_, less), (_, more) in pairwise(found):
         if not isinstance(strategy, SelfCheck):  # which looks at what it has at half of its budget
-            assert less.scored.keys() <= more.scored.keys()
+            assert less.used.keys() <= more.used.keys()
         assert less.spent <= more.spent
 
 
@@ -72,7 +72,7 @@ def test_tokens_are_the_segments_and_more_budget_goes_on_from_less(method, task,
 def test_only_the_last_chain_exceeds_the_budget(method, task, strategy):
     samples = samples_of(method, task)
     for budget, (_, budgeted) in zip(BUDGETS, at_each(method, samples, strategy, BUDGETS), strict=True):
-        ordered = sorted(budgeted.scored.values(), key=lambda sample: sample.path)
+        ordered = sorted(budgeted.used.values(), key=lambda sample: sample.path)
         chains = [sum(s.num_tokens for s in chain) for _, chain in groupby(ordered, key=lambda sample: sample.path[0])]
         assert sum(chains[:-1]) < budget <= sum(chains)
 
@@ -80,17 +80,17 @@ def test_only_the_last_chain_exceeds_the_budget(method, task, strategy):
 def test_a_round_is_begun_only_below_the_budget(method, task):
     samples = samples_of(method, task)
     for budget, (chosen, budgeted) in zip(BUDGETS, at_each(method, samples, Sequential(), BUDGETS), strict=True):
-        last = [each for each in budgeted.scored.values() if len(each.path) >= len(chosen.path) - 1]
+        last = [each for each in budgeted.used.values() if len(each.path) >= len(chosen.path) - 1]
         assert budgeted.spent - sum(each.num_tokens for each in last) < budget <= budgeted.spent
-        assert len(chosen.path) == max(map(len, budgeted.scored))
+        assert len(chosen.path) == max(map(len, budgeted.used))
         assert chosen.path == (0,) * len(chosen.path)
 
 
 @pytest.mark.parametrize("strategy", [Majority(), Parallel(), CriticWeighted()], ids=name_of)
 def test_what_is_begun_together_is_what_one_after_the_other_comes_to(method, task, strategy, monkeypatch):
-    together = [budgeted.scored for _, budgeted in at_each(method, samples_of(method, task), strategy, BUDGETS)]
+    together = [budgeted.used for _, budgeted in at_each(method, samples_of(method, task), strategy, BUDGETS)]
     monkeypatch.setattr(BudgetedSamples, "_limit", lambda self, kind: 10**6)
-    alone = [budgeted.scored for _, budgeted in at_each(method, samples_of(method, task), strategy, BUDGETS)]
+    alone = [budgeted.used for _, budgeted in at_each(method, samples_of(method, task), strategy, BUDGETS)]
     assert [list(each) for each in together] == [list(each) for each in alone]
     texts = [[sample.segment.text for sample in each.values()] for each in (together[-1], alone[-1])]
     assert texts[0] == texts[1]
@@ -104,7 +104,7 @@ def test_samples_depend_on_nobody_else_who_asks(method, task):
         chosen, budgeted = spent(method, samples_of(method, task), strategy, 200)
         before, scored = found[name_of(strategy)]
         assert (before.path, before.segment.text) == (chosen.path, chosen.segment.text)
-        assert scored.scored.keys() == budgeted.scored.keys()
+        assert scored.used.keys() == budgeted.used.keys()
         assert scored.spent == budgeted.spent
 
 
@@ -113,7 +113,7 @@ def test_a_chain_is_that_of_whet_eval_with_samples(method, task):
     [group] = roll_out_rounds(method.run, rounds, [task], num_samples=3)
     _, budgeted = spent(method, samples_of(method, task), Parallel(), 400)
     for i, episode in enumerate(group):
-        scored = [budgeted.scored[path].segment.text for path in ((i,), (i, 0), (i, 0, 0))]
+        scored = [budgeted.used[path].segment.text for path in ((i,), (i, 0), (i, 0, 0))]
         assert scored == [segment.text for segment in episode.segments]
 
 
@@ -123,7 +123,7 @@ def test_the_reference_has_no_part_in_it(method, task, strategy):
     for budget in (60, 260):
         chosen = [spent(method, samples_of(method, each), strategy, budget) for each in (task, other)]
         assert chosen[0][0].path == chosen[1][0].path
-        assert chosen[0][1].scored.keys() == chosen[1][1].scored.keys()
+        assert chosen[0][1].used.keys() == chosen[1][1].used.keys()
 
 
 def test_the_ceiling_alone_knows_it(method, task):
@@ -139,7 +139,7 @@ def test_the_ceiling_alone_knows_it(method, task):
 def test_one_answer_without_heat_is_the_single_one(method, task, strategy):
     single, _ = spent(method, samples_of(method, task), Single(), 1)
     chosen, budgeted = spent(method, samples_of(method, task, temperature=0.0), strategy, 1)
-    assert sum(sample.kind == "answer" for sample in budgeted.scored.values()) == 1
+    assert sum(sample.kind == "answer" for sample in budgeted.used.values()) == 1
     assert chosen.segment.text == single.segment.text
 
 
@@ -182,7 +182,7 @@ def test_a_random_critic_says_the_same_of_the_same_answer_and_both_of_many(metho
     for task in method.run.tasks["test"]:
         for _ in range(2):
             _, budgeted = spent(method, samples_of(method, task, "random"), CriticFiltered(), 120)
-            verdicts.append([s.verdict for s in budgeted.scored.values() if s.kind == "critique"])
+            verdicts.append([s.verdict for s in budgeted.used.values() if s.kind == "critique"])
         assert verdicts[-1] == verdicts[-2]
     flat = [verdict for each in verdicts for verdict in each]
     assert 0.25 < flat.count("correct") / len(flat) < 0.75
@@ -192,18 +192,15 @@ def test_a_random_critic_says_the_same_of_the_same_answer_and_both_of_many(metho
 def test_only_what_is_judged_wrong_is_refined(method, task):
     for critic, refined in (("always_correct", 0), ("always_wrong", 1), ("empty", 0)):
         _, budgeted = spent(method, samples_of(method, task, critic), VerdictGated(), 1)
-        assert sum(sample.kind == "refinement" for sample in budgeted.scored.values()) == refined
+        assert sum(sample.kind == "refinement" for sample in budgeted.used.values()) == refined
 
 
 def test_a_gated_sequence_ends_where_nothing_is_called_wrong(method, task):
     _, budgeted = spent(method, samples_of(method, task, "always_correct"), Sequential(gate="verdict"), 500)
-    assert list(budgeted.scored) == [(0,), (0, 0)]
+    assert list(budgeted.used) == [(0,), (0, 0)]
     always, long = spent(method, samples_of(method, task, "always_wrong"), Sequential(gate="verdict"), 200)
     assert len(always.path) > 3
-    assert (
-        spent(method, samples_of(method, task, "always_wrong"), Sequential(), 200)[1].scored.keys()
-        == long.scored.keys()
-    )
+    assert spent(method, samples_of(method, task, "always_wrong"), Sequential(), 200)[1].used.keys() == long.used.keys()
 
 
 def test_self_check_asks_for_judgments_only_where_answers_disagree(method):
@@ -211,7 +208,7 @@ def test_self_check_asks_for_judgments_only_where_answers_disagree(method):
     for task in method.run.tasks["test"]:
         samples = samples_of(method, task, "self")
         _, budgeted = spent(method, samples, SelfCheck(), 300)
-        judged = any(sample.kind == "critique" for sample in budgeted.scored.values())
+        judged = any(sample.kind == "critique" for sample in budgeted.used.values())
         half = BudgetedSamples(samples, 150)
 
         async def first(half=half):
@@ -234,7 +231,7 @@ def test_the_probability_is_the_critics_own_and_costs_nothing(method, task):
     _, plain = spent(method, samples, BestOfN(), 260)
     assert budgeted.spent == plain.spent
     policy, best = method.run.loop.policies["critic"], {}
-    for path, sample in budgeted.scored.items():
+    for path, sample in budgeted.used.items():
         if sample.kind == "critique":
             rows = fork(policy.tokenizer, method.run.prompts, sample.segment)
             assert rows is not None
@@ -282,6 +279,6 @@ def test_free_running_plays_spend_and_choose_alike(method, task):
     free = session_of("critique_rl", *WARM, "engine.rollout=free").algorithm
     for strategy in (Parallel(), BestOfN(by="probability")):
         found = [spent(each, samples_of(each, task), strategy, 150) for each in (method, free)]
-        texts = [[sample.segment.text for sample in budgeted.scored.values()] for _, budgeted in found]
+        texts = [[sample.segment.text for sample in budgeted.used.values()] for _, budgeted in found]
         assert texts[0] == texts[1]
         assert found[0][0].path == found[1][0].path

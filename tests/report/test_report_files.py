@@ -2,7 +2,7 @@
 
 import pytest
 
-from whet.evaluation.critique import DENOMINATORS, SOLVE_DENOMINATORS
+from whet.evaluation.critique import DENOMINATORS
 from whet.methods import METHODS
 from whet.methods.critique_data.records import KEPT
 from whet.methods.registry import preset_of
@@ -31,6 +31,16 @@ def test_every_file_is_of_a_method_or_of_a_family():
     reports = [preset_of(entry.name).algorithm.spec.report for entry in METHODS if entry.origin == "whet"]
     alone = {"agent_actions", "agent_attempts", "critique", "episodes"}  # by settings; extended; of files
     assert {name for name in NAMES if load_report(name) not in reports} <= alone
+
+
+SOLVE_DENOMINATORS = {
+    "acc": "all problems",
+    "average": "all samples",
+    "pass": "all problems",
+    "majority": "all problems",
+    "truncated": "all replies",
+    "length": "a mean over replies, in tokens",
+}
 
 
 def test_what_a_column_is_divided_by_is_what_its_metric_is_divided_by():

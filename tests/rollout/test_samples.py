@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from whet.config import ConfigError
-from whet.evaluation.inference_scaling import vote
+from whet.evaluation.critique import vote
 from whet.grading import make_grader
 from whet.grading.verdicts import parse_verdict
 from whet.rollout.critique import CritiqueRound

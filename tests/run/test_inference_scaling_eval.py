@@ -125,9 +125,9 @@ def test_a_policy_that_answers_alone_votes_and_checks_itself():
     samples = samples_of(method, task, "policy")
     assert samples.rounds.critic.policy == samples.rounds.actor.policy == "policy"
     one = spent(method, samples, Majority(), 200)[1]
-    assert len(one.scored) > 2
+    assert len(one.used) > 2
     [group] = method.run.runtime.by_task(solve_rollout(method, "policy", "evaluation"), [task], num_samples=2)
-    assert [each.segments[0].text for each in group] == [one.scored[(i,)].segment.text for i in range(2)]
+    assert [each.segments[0].text for each in group] == [one.used[(i,)].segment.text for i in range(2)]
     spent(method, samples, SelfCheck(certainty=1.0), 200)
     config = config_of("grpo", *WORLD, *STEPS)
     [record] = scale(config, None, ScaleSettings(strategies_of("all"), (60,), **CHEAP), Quiet()).values()

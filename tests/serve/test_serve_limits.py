@@ -120,17 +120,17 @@ def served_alone():
 
 def test_prompts_are_read_off_the_loop(cast, monkeypatch):
     """While one client's prompt is read, which here takes as long as the test wants, others are answered."""
-    from whet.serve.pipeline import Stagehand
+    from whet.serve.pipeline import ChatRunner
 
     begun, over = threading.Event(), threading.Event()
-    read = Stagehand._read
+    read = ChatRunner._read
 
     def slow(self, *args, **named):
         begun.set()
         assert over.wait(60)
         return read(self, *args, **named)
 
-    monkeypatch.setattr(Stagehand, "_read", slow)
+    monkeypatch.setattr(ChatRunner, "_read", slow)
     with served(cast) as address:
         answers = []
         client = threading.Thread(target=lambda: answers.append(post(address, json.dumps(chat()).encode())))

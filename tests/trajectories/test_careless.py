@@ -9,7 +9,7 @@ import pytest
 
 from whet.envs import ENVIRONMENTS
 from whet.envs.protocol import ACTIONS, INVALID
-from whet.trajectories.experts import Care, expert_trajectories, slipped
+from whet.trajectories.experts import Care, careless_move, expert_trajectories
 
 CARELESS = Care(wrong_count=0.3, wrong_action=0.1, stuck=0.9)
 REFUSED = "Could not"
@@ -33,7 +33,7 @@ def texts(trajectory):
 
 
 def next_of(care, about, last, move=("why", "get 4 logs"), seed=0):
-    return slipped(care, Random(seed), lambda: move, about, last)
+    return careless_move(care, Random(seed), lambda: move, about, last)
 
 
 def test_without_mistakes_the_play_is_the_experts_own():

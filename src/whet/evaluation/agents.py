@@ -1,7 +1,4 @@
-"""Metrics of agents: success with its interval, reward, turns and invalid actions.
-
-Traces of episodes of many turns, for the report.
-"""
+"""Metrics of agents: success with its interval, reward, turns and invalid actions. And the traces of their episodes."""
 
 from __future__ import annotations
 
@@ -16,6 +13,13 @@ from whet.evaluation.scaling import powers
 from whet.rollout.agent import FULL, HORIZON, PROPOSED
 from whet.types import FAULTS, Episode, Segment
 
+OBSERVATION = "observation"
+"""The role of segments that no policy wrote."""
+PROPOSAL = "proposal"
+"""In a trace, the role of a turn that was sent back before its action was taken. It is not counted."""
+NUMBERS = ("success", "success_low", "success_high", "reward", "turns", "invalid", "truncated", "pass", "length")
+"""The metrics that are None if every episode failed."""
+
 
 def turns_of(episode: Episode) -> list[Segment]:
     """The agent's segments, in order."""
@@ -27,56 +31,55 @@ def reward_of(episode: Episode) -> float:
     return math.fsum(turn.parsed.get("reward", 0.0) for turn in turns_of(episode))
 
 
-def agent_metrics(groups: Sequence[Sequence[Episode]], is_success: Mapping[str, float]) -> Metrics:
+def agent_metrics(groups: Sequence[Sequence[Episode]], above: Mapping[str, float]) -> Metrics:
     """Metrics of k episodes of each item. Failed episodes are counted and left out, with items that have no others.
 
     Args:
-        is_success: by environment, the reward that a success exceeds.
+        above: by environment, the reward that a success exceeds.
     Returns: `success` has a 95 % interval over items (`success_low`, `success_high`). `reward` and `turns` are means
         over episodes. `invalid` is a share of turns, and `truncated` of episodes. `pass` is pass@k, None for one
         episode per item. `length` is in tokens per turn. `n` counts items, `k` is 0 for one episode per item, and
         `faults` counts failures.
     """
-    whole = [[episode for episode in group if episode.outcome not in FAULTS] for group in groups]
-    faults = sum(len(group) for group in groups) - sum(map(len, whole))
-    nonempty = [group for group in whole if group]
-    every = [episode for group in nonempty for episode in group]
-    most = max((len(group) for group in groups), default=0)
+    episodes = [episode for group in groups for episode in group if episode.outcome not in FAULTS]
+    wins = _wins(groups, above)
+    most = max(map(len, groups), default=0)
     k = most if most > 1 else 0
-    if not every:
-        return dict.fromkeys(NUMBERS) | {"n": 0.0, "k": float(k), "faults": float(faults)}
-    wins = [[succeeded(episode, is_success) for episode in group] for group in nonempty]
-    low, high = interval([fmean(row) for row in wins])
-    turns = [turn for episode in every for turn in turns_of(episode)]
+    counts = {"n": float(len(wins)), "k": float(k), "faults": float(sum(map(len, groups)) - len(episodes))}
+    if not episodes:
+        return dict.fromkeys(NUMBERS) | counts
+    shares = [fmean(successes) for successes in wins]
+    low, high = interval(shares)
+    turns = [turn for episode in episodes for turn in turns_of(episode)]
     return {
-        "success": fmean(fmean(row) for row in wins),
+        "success": fmean(shares),
         "success_low": low,
         "success_high": high,
-        "reward": fmean(map(reward_of, every)),
-        "turns": fmean(len(turns_of(episode)) for episode in every),
+        "reward": fmean(map(reward_of, episodes)),
+        "turns": fmean(len(turns_of(episode)) for episode in episodes),
         "invalid": fmean("note" in turn.parsed for turn in turns) if turns else None,
-        "truncated": fmean(episode.outcome == "truncated" for episode in every),
-        "pass": pass_at_k(wins) if k and all(len(row) == k for row in wins) else None,
+        "truncated": fmean(episode.outcome == "truncated" for episode in episodes),
+        "pass": pass_at_k(wins) if k and all(len(successes) == k for successes in wins) else None,
         "length": fmean(len(turn.tokens) for turn in turns) if turns else None,
-        "n": float(len(nonempty)),
-        "k": float(k),
-        "faults": float(faults),
+        **counts,
     }
 
 
-NUMBERS = (
-    "success", "success_low", "success_high", "reward", "turns", "invalid", "truncated", "pass", "length",
-)  # fmt: skip
+def _wins(groups: Sequence[Sequence[Episode]], above: Mapping[str, float]) -> list[list[bool]]:
+    """Whether each episode succeeded, without failed episodes and items that have no others."""
+    wins = [[succeeded(episode, above) for episode in group if episode.outcome not in FAULTS] for group in groups]
+    return [successes for successes in wins if successes]
 
 
 def succeeded(episode: Episode, above: Mapping[str, float]) -> bool:
+    """Whether the episode's reward exceeds that of its environment."""
     return reward_of(episode) > above[str(episode.task.info["environment"])]
 
 
 def shares_of(groups: Sequence[Sequence[Episode]], above: Mapping[str, float]) -> list[float | None]:
     """Each item's share of successes, without episodes that failed by a fault. None: all of them failed."""
-    whole = [[succeeded(episode, above) for episode in group if episode.outcome not in FAULTS] for group in groups]
-    return [fmean(wins) if wins else None for wins in whole]
+    wins = [_wins([group], above) for group in groups]
+    return [fmean(successes[0]) if successes else None for successes in wins]
 
 
 def cut_shares(reasons: Sequence[str]) -> dict[str, float]:
@@ -97,9 +100,8 @@ def broken_share(episodes: Iterable[Episode]) -> float | None:
 
     Each of these begins a new row: see `credit.views.Joined.num_broken`. None: no episode has a second turn.
     """
-    later_turns = [[turn for turn in turns_of(episode) if turn.tokens][1:] for episode in episodes]
-    later = [turn.prefix is None for turns in later_turns for turn in turns]
-    return fmean(later) if later else None
+    later_turns = [turn for episode in episodes for turn in [turn for turn in turns_of(episode) if turn.tokens][1:]]
+    return fmean(turn.prefix is None for turn in later_turns) if later_turns else None
 
 
 def by_turn(episodes: Sequence[Episode], above: Mapping[str, float], most: int) -> list[float]:
@@ -107,8 +109,10 @@ def by_turn(episodes: Sequence[Episode], above: Mapping[str, float], most: int) 
 
     It estimates the success under a shorter limit, if the agent acts alike under it.
     """
-    needed = [len(turns_of(episode)) for episode in episodes if succeeded(episode, above)]
-    return [sum(count <= limit for count in needed) / len(episodes) for limit in range(1, most + 1)] if episodes else []
+    if not episodes:
+        return []
+    counts = [len(turns_of(episode)) for episode in episodes if succeeded(episode, above)]
+    return [sum(count <= limit for count in counts) / len(episodes) for limit in range(1, most + 1)]
 
 
 def by_samples(groups: Sequence[Sequence[Episode]], above: Mapping[str, float]) -> Metrics:
@@ -120,18 +124,8 @@ def by_samples(groups: Sequence[Sequence[Episode]], above: Mapping[str, float]) 
     """
     if max(map(len, groups), default=0) < 2:
         return {}
-    whole = [[succeeded(episode, above) for episode in group if episode.outcome not in FAULTS] for group in groups]
-    wins = [row for row in whole if row]
+    wins = _wins(groups, above)
     return {f"pass@{k}": pass_at_k(wins, k) for k in powers(min(map(len, wins), default=0))}
-
-
-# --- turns ------------------------------------------------------------------------------------------------------------
-
-
-OBSERVATION = "observation"
-"""The role of segments that no policy wrote."""
-PROPOSAL = "proposal"
-"""In a trace, the role of a turn that was sent back before its action was taken. It is not counted."""
 
 
 def turns_trace(

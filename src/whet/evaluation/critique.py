@@ -1,9 +1,7 @@
 """Metrics of one round of answer, critique and refinement (arXiv:2510.24320, section 3.3), and of K samples.
 
-`critique_metrics` needs one `Exchange` per question. Names and denominators are in `denominators`. It always holds that
+`critique_metrics` needs one `Exchange` per question; `DENOMINATORS` has the names of its metrics. It always holds that
 `delta = i2c - c2i = acc_refine - acc`. A metric without a denominator is None, never 0.
-
-The denominator of each metric, in words, for reports. A separate module, so that reading a report needs no model.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import comb
+from math import comb, fsum
 from statistics import NormalDist, fmean, stdev
 from typing import Literal
 
@@ -39,21 +37,10 @@ DENOMINATORS: dict[str, str] = {
     "n_correct": "a count of questions",
     "n_incorrect": "a count of questions",
 }
-"""Of `evaluation.critique.critique_metrics`."""
-
-SOLVE_DENOMINATORS: dict[str, str] = {
-    "acc": "all problems",
-    "average": "all samples",
-    "pass": "all problems",
-    "majority": "all problems",
-    "truncated": "all replies",
-    "length": "a mean over replies, in tokens",
-}
-"""Of `evaluation.solve.solve_metrics`."""
-
-
+"""The metrics of `critique_metrics`, and in words what each is divided by."""
 Metrics = dict[str, float | None]
-
+_VOTE_DIGITS = 9
+"""Sums of weights are rounded to this many digits."""
 _VERDICT_METRICS = [name for name in DENOMINATORS if name.startswith(("acc_dis", "unparsed", "relevance"))]
 
 
@@ -83,12 +70,13 @@ def critique_metrics(exchanges: Sequence[Exchange]) -> Metrics:
     metrics: Metrics = {"acc": _ratio(len(correct), len(exchanges))}
     metrics |= _refinement_metrics(exchanges)
     metrics["unparsed"] = _share(exchange.verdict is None for exchange in exchanges)
-    for suffix, those in (("", exchanges), ("_correct", correct), ("_incorrect", incorrect)):
-        rightly = [exchange for exchange in those if exchange.judged_right]
-        metrics[f"acc_dis{suffix}"] = _ratio(len(rightly), len(those))
-        metrics[f"acc_dis_parsed{suffix}"] = _ratio(len(rightly), sum(e.verdict is not None for e in those))
-        metrics[f"relevance{suffix}"] = _share(e.refinement_correct for e in rightly)
-        metrics[f"n{suffix}"] = len(those)
+    for suffix, part in (("", exchanges), ("_correct", correct), ("_incorrect", incorrect)):
+        judged_right = [exchange for exchange in part if exchange.judged_right]
+        parsed = sum(exchange.verdict is not None for exchange in part)
+        metrics[f"acc_dis{suffix}"] = _ratio(len(judged_right), len(part))
+        metrics[f"acc_dis_parsed{suffix}"] = _ratio(len(judged_right), parsed)
+        metrics[f"relevance{suffix}"] = _share(exchange.refinement_correct for exchange in judged_right)
+        metrics[f"n{suffix}"] = len(part)
     return {name: metrics[name] for name in DENOMINATORS}
 
 
@@ -158,10 +146,22 @@ def average_at_k(correct: Sequence[Sequence[bool]]) -> float | None:
     return _ratio(sum(map(sum, correct)), k * len(correct))
 
 
-def majority_vote(answers: Iterable[str | None]) -> str | None:
-    """The most frequent answer; of equally frequent ones the first seen. None (nothing extracted) does not vote."""
-    votes = Counter(answer for answer in answers if answer is not None)
-    return max(votes, key=votes.__getitem__, default=None)
+def vote(keys: Sequence[str | None], weights: Sequence[float] | None = None) -> int | None:
+    """The index of the first answer that is equal to the majority's. None: no answer votes.
+
+    Args:
+        keys: of the answers. Equal keys are one answer. None (nothing was extracted) does not vote.
+        weights: of each answer, 0 or more. Those of equal answers add up. None: 1 each. Of equal sums, the answer seen
+            first wins.
+    """
+    totals: dict[str, list[float]] = {}
+    for key, weight in zip(keys, weights if weights is not None else [1.0] * len(keys), strict=True):
+        if key is not None:
+            totals.setdefault(key, []).append(weight)
+    if not totals:
+        return None
+    # Rounded, so that three tenths tie with 0.3.
+    return keys.index(max(totals, key=lambda key: round(fsum(totals[key]), _VOTE_DIGITS)))
 
 
 def majority_at_k(answers: Sequence[Sequence[str | None]], correct: Sequence[Sequence[bool]]) -> float | None:
@@ -172,8 +172,8 @@ def majority_at_k(answers: Sequence[Sequence[str | None]], correct: Sequence[Seq
             and `0.5` differ unless normalised before.
         correct: of the same shape. The majority is as right as the first sample with it.
     """
-    winners = [(row, majority_vote(row), rights) for row, rights in zip(answers, correct, strict=True)]
-    return _share(winner is not None and rights[row.index(winner)] for row, winner, rights in winners)
+    winners = map(vote, answers)
+    return _share(winner is not None and rights[winner] for winner, rights in zip(winners, correct, strict=True))
 
 
 def _same_length(rows: Sequence[Sequence[object]]) -> int:

@@ -8,16 +8,13 @@ last can exceed a budget. The samples at one budget are the first ones at a larg
 Sources: AutoMathCritique (arXiv:2411.16579), section on test-time scaling, for critiques in parallel and in sequence.
 Luo et al. (arXiv:2310.04815) for self-check.
 
-Votes among sampled answers: by majority, among those that a critic does not reject, by a critic's weights.
-
-Answers are given as keys: equal keys are one answer. Keys are the texts themselves, or `keys` makes them by an
-equivalence such as the grader's (`12` and `12.0` are one answer).
-Ties go to the answer seen first; a key of None (nothing was extracted) does not vote.
+Answers vote by their keys: equal keys are one answer. Keys are the texts themselves, or `keys` makes them by an
+equivalence such as the grader's (`12` and `12.0` are one answer). Ties go to the answer seen first; a key of None
+(nothing was extracted) does not vote.
 """
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
@@ -28,75 +25,14 @@ from whet.config import ConfigError
 from whet.config.base import Config
 from whet.config.loading import of_tree, parse_override
 from whet.evaluation.budgets import KINDS
+from whet.evaluation.critique import vote
 from whet.registry import Registry
 from whet.rollout.driver import Rollout, together
 from whet.rollout.samples import Kind, Path, Sample, Samples
 
-# --- votes ------------------------------------------------------------------------------------------------------------
-
-
-Key = str | None
-DIGITS = 9
-"""Sums of weights are rounded to this many digits."""
-
-
-def keys(texts: Sequence[Key], same: Callable[[str, str], bool]) -> list[Key]:
-    """For each text, the first equal one.
-
-    Args:
-        same: whether two texts are the same answer. The first was seen before.
-    """
-    first_equal: dict[str, str] = {}
-    for text in texts:
-        if text is not None and text not in first_equal:
-            seen = dict.fromkeys(first_equal.values())
-            first_equal[text] = next((earlier for earlier in seen if same(earlier, text)), text)
-    return [None if text is None else first_equal[text] for text in texts]
-
-
-def vote(keys: Sequence[Key], weights: Sequence[float] | None = None) -> int | None:
-    """The index of the first answer that is equal to the winner. None: no answer votes.
-
-    Args:
-        weights: of each answer, 0 or more. Those of equal answers add up. None: 1 each.
-    """
-    totals: dict[str, list[float]] = {}
-    for key, weight in zip(keys, weights if weights is not None else [1.0] * len(keys), strict=True):
-        if key is not None:
-            totals.setdefault(key, []).append(weight)
-    if not totals:
-        return None
-    # Rounded, so that three tenths tie with 0.3.
-    return keys.index(max(totals, key=lambda key: round(math.fsum(totals[key]), DIGITS)))
-
-
-def filtered_vote(keys: Sequence[Key], verdicts: Sequence[str | None]) -> int | None:
-    """The majority among answers that are not judged wrong. If none of these votes, the majority among all.
-
-    An answer without a readable verdict stays.
-    """
-    left = [i for i, verdict in enumerate(verdicts) if verdict != "wrong"]
-    winner = vote([keys[i] for i in left])
-    return vote(keys) if winner is None else left[winner]
-
-
-def weighted_vote(keys: Sequence[Key], weights: Sequence[float]) -> int | None:
-    """`vote` by weights. If all weights of voting answers are 0, the plain majority."""
-    if not any(weight > 0 for key, weight in zip(keys, weights, strict=True) if key is not None):
-        return vote(keys)
-    return vote(keys, weights)
-
-
-def certainty(keys: Sequence[Key]) -> float:
-    """The share of samples with the majority's answer, in [0, 1]. 0 if no answer votes.
-
-    Luo et al. (arXiv:2310.04815) use the answers' frequencies too; their formula was not at hand.
-    """
-    winner = vote(keys)
-    return 0.0 if winner is None else keys.count(keys[winner]) / len(keys)
-
-
 T = TypeVar("T")
+Key = str | None
+"""An answer in a vote."""
 Weight = Literal["share", "probability"]
 UNREAD = 0.5
 """The weight of an answer whose critique has no readable verdict."""
@@ -106,17 +42,17 @@ class BudgetedSamples:
     """The samples of a question that one strategy uses at one budget. Each counts once, even if it existed before.
 
     Args:
-        budget: tokens. None: it is a part of another, which checks the budget.
+        budget: tokens. None: another `BudgetedSamples` checks the budget, and this one is a part of it.
     """
 
     def __init__(self, samples: Samples, budget: int | None) -> None:
         self.samples, self.budget = samples, budget
-        self.scored: dict[Path, Sample] = {}
+        self.used: dict[Path, Sample] = {}
 
     @property
     def spent(self) -> int:
         """Tokens of all used samples."""
-        return sum(sample.num_tokens for sample in self.scored.values())
+        return sum(sample.num_tokens for sample in self.used.values())
 
     @property
     def is_open(self) -> bool:
@@ -124,29 +60,30 @@ class BudgetedSamples:
         return self.budget is not None and self.spent < self.budget
 
     def tokens(self, kind: Kind) -> int:
-        return sum(sample.num_tokens for sample in self.scored.values() if sample.kind == kind)
+        """Tokens of the used samples of one kind."""
+        return sum(sample.num_tokens for sample in self.used.values() if sample.kind == kind)
 
     @property
     def num_calls(self) -> int:
         """Samples that a policy or an endpoint wrote."""
-        return sum(sample.num_tokens > 0 for sample in self.scored.values())
+        return sum(sample.num_tokens > 0 for sample in self.used.values())
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def answer(self, index: int) -> Sample:
         """The index-th sampled answer."""
-        return self._pay(await self.samples.answer(index))
+        return self._use(await self.samples.answer(index))
 
     async def greedy_answer(self) -> Sample:
-        return self._pay(await self.samples.greedy_answer())
+        return self._use(await self.samples.greedy_answer())
 
     async def critique(self, of: Sample, index: int = 0) -> Sample:
         """The index-th critique of an answer or refinement, with its `verdict`."""
-        return self._pay(await self.samples.critique(of, index))
+        return self._use(await self.samples.critique(of, index))
 
     async def refinement(self, of: Sample, index: int = 0) -> Sample:
         """The index-th refinement after a critique."""
-        return self._pay(await self.samples.refinement(of, index))
+        return self._use(await self.samples.refinement(of, index))
 
     async def each(
         self, make: Callable[[BudgetedSamples, int], Rollout[T]], of: Sequence[Kind] = ("answer",)
@@ -169,11 +106,12 @@ class BudgetedSamples:
         while not results or self.is_open:
             count = 1 if self.budget is None else max(1, -(-(self.budget - self.spent) // most))
             parts = [BudgetedSamples(self.samples, None) for _ in range(count)]
-            before, made = self.spent, await together(make(part, len(results) + i) for i, part in enumerate(parts))
-            for part, result in zip(parts, made, strict=True):
+            before = self.spent
+            batch = await together(make(part, len(results) + i) for i, part in enumerate(parts))
+            for part, result in zip(parts, batch, strict=True):
                 if results and not self.is_open:  # an endpoint may write more than it was allowed
                     break
-                self.scored |= part.scored
+                self.used |= part.used
                 results.append(result)
             if self.spent == before:
                 break
@@ -181,7 +119,7 @@ class BudgetedSamples:
 
     # --- choices ------------------------------------------------------------------------------------------------------
 
-    async def keys(self, samples: Sequence[Sample]) -> list[str | None]:
+    async def keys(self, samples: Sequence[Sample]) -> list[Key]:
         """The answers' keys in a vote."""
         return [await self.samples.key(sample) for sample in samples]
 
@@ -201,14 +139,14 @@ class BudgetedSamples:
         scores = [await self.chance(critique) if by == "probability" else _share(critique) for critique in critiques]
         return sum(UNREAD if score is None else score for score in scores) / len(scores)
 
-    def _pay(self, sample: Sample) -> Sample:
-        self.scored[sample.path] = sample
+    def _use(self, sample: Sample) -> Sample:
+        self.used[sample.path] = sample
         return sample
 
     def _limit(self, kind: Kind) -> int:
         rounds = self.samples.rounds
         role = {"answer": rounds.actor, "critique": rounds.critic, "refinement": rounds.reviser}[kind]
-        return 0 if not hasattr(role, "sampling") else role.sampling.max_new_tokens
+        return role.sampling.max_new_tokens if hasattr(role, "sampling") else 0
 
 
 def _share(critique: Sample) -> float | None:
@@ -225,7 +163,7 @@ class Strategy(Config):
 
     @abstractmethod
     async def choose(self, ask: BudgetedSamples) -> Sample:
-        """The chosen answer or refinement."""
+        """Spends the budget and returns an answer or refinement."""
 
 
 STRATEGIES: Registry[type[Strategy]] = Registry("strategy")
@@ -377,7 +315,7 @@ class CriticFiltered(Strategy):
     """Answers with a critique each; the majority of those not judged wrong, or of all where none is left."""
 
     async def choose(self, ask: BudgetedSamples) -> Sample:
-        pairs = await ask.each(_judged(1), ("answer", "critique"))
+        pairs = await ask.each(_with_critiques(1), ("answer", "critique"))
         answers = [answer for answer, _ in pairs]
         winner = filtered_vote(await ask.keys(answers), [critiques[0].verdict for _, critiques in pairs])
         return answers[winner or 0]
@@ -393,7 +331,7 @@ class CriticWeighted(Strategy):
     """Of each answer."""
 
     async def choose(self, ask: BudgetedSamples) -> Sample:
-        answers, weights = await _trusted(ask, self.critiques, self.by)
+        answers, weights = await _scored_answers(ask, self.critiques, self.by)
         return answers[weighted_vote(await ask.keys(answers), weights) or 0]
 
 
@@ -407,7 +345,7 @@ class BestOfN(Strategy):
     """Of each answer."""
 
     async def choose(self, ask: BudgetedSamples) -> Sample:
-        answers, weights = await _trusted(ask, self.critiques, self.by)
+        answers, weights = await _scored_answers(ask, self.critiques, self.by)
         return answers[weights.index(max(weights))]
 
 
@@ -424,12 +362,12 @@ class SelfCheck(Strategy):
     async def choose(self, ask: BudgetedSamples) -> Sample:
         first = BudgetedSamples(ask.samples, max(1, int(self.share * (ask.budget or 0))))
         answers = await first.each(_an_answer)
-        ask.scored |= first.scored
+        ask.used |= first.used
         keys = await ask.keys(answers)
         if certainty(keys) >= self.certainty:
             answers = await ask.each(_an_answer) if ask.is_open else answers
             return answers[vote(await ask.keys(answers)) or 0]
-        verdicts: list[str | None] = [None] * len(answers)
+        verdicts: list[Key] = [None] * len(answers)
         for i, answer in enumerate(answers):
             if not ask.is_open:
                 break
@@ -437,7 +375,7 @@ class SelfCheck(Strategy):
         return answers[filtered_vote(keys, verdicts) or 0]
 
 
-def _judged(count: int) -> Callable[[BudgetedSamples, int], Rollout[tuple[Sample, list[Sample]]]]:
+def _with_critiques(count: int) -> Callable[[BudgetedSamples, int], Rollout[tuple[Sample, list[Sample]]]]:
     """An answer with `count` critiques."""
 
     async def make(part: BudgetedSamples, index: int) -> tuple[Sample, list[Sample]]:
@@ -447,8 +385,52 @@ def _judged(count: int) -> Callable[[BudgetedSamples, int], Rollout[tuple[Sample
     return make
 
 
-async def _trusted(ask: BudgetedSamples, count: int, by: Weight) -> tuple[list[Sample], list[float]]:
+async def _scored_answers(ask: BudgetedSamples, count: int, by: Weight) -> tuple[list[Sample], list[float]]:
+    """As many answers with `count` critiques as fit, and each answer's `critique_score`."""
     critiques: list[Kind] = ["critique"] * count
-    pairs = await ask.each(_judged(count), ("answer", *critiques))
+    pairs = await ask.each(_with_critiques(count), ("answer", *critiques))
     answers = [answer for answer, _ in pairs]
     return answers, [await ask.critique_score(critiques, by) for _, critiques in pairs]
+
+
+# --- votes ------------------------------------------------------------------------------------------------------------
+
+
+def keys(texts: Sequence[Key], same: Callable[[str, str], bool]) -> list[Key]:
+    """For each text, the first equal one.
+
+    Args:
+        same: whether two texts are the same answer. The first was seen before.
+    """
+    first_equal: dict[str, str] = {}
+    for text in texts:
+        if text is not None and text not in first_equal:
+            earlier_keys = dict.fromkeys(first_equal.values())
+            first_equal[text] = next((key for key in earlier_keys if same(key, text)), text)
+    return [None if text is None else first_equal[text] for text in texts]
+
+
+def filtered_vote(keys: Sequence[Key], verdicts: Sequence[Key]) -> int | None:
+    """The majority among answers that are not judged wrong. If none of these votes, the majority among all.
+
+    An answer without a readable verdict stays.
+    """
+    unrejected = [i for i, verdict in enumerate(verdicts) if verdict != "wrong"]
+    winner = vote([keys[i] for i in unrejected])
+    return vote(keys) if winner is None else unrejected[winner]
+
+
+def weighted_vote(keys: Sequence[Key], weights: Sequence[float]) -> int | None:
+    """`vote` by weights. If all weights of voting answers are 0, the plain majority."""
+    if not any(weight > 0 for key, weight in zip(keys, weights, strict=True) if key is not None):
+        return vote(keys)
+    return vote(keys, weights)
+
+
+def certainty(keys: Sequence[Key]) -> float:
+    """The share of samples with the majority's answer, in [0, 1]. 0 if no answer votes.
+
+    Luo et al. (arXiv:2310.04815) use the answers' frequencies too; their formula was not at hand.
+    """
+    winner = vote(keys)
+    return 0.0 if winner is None else keys.count(keys[winner]) / len(keys)

@@ -268,7 +268,7 @@ def _choice(label: str, strategy: Strategy, budgeted: BudgetedSamples) -> Any:
 def _checked(label: str, chosen: object, budgeted: BudgetedSamples) -> Sample:
     """Raises: ConfigError where a strategy gives no answer, or one that its budget was not charged for."""
     if isinstance(chosen, Sample) and chosen.kind != "critique":
-        if chosen.path not in budgeted.scored:
+        if chosen.path not in budgeted.used:
             raise ConfigError(
                 f"the strategy {label} gives an answer that it did not ask its `ask` for, and so did not pay for: use "
                 "ask.answer, ask.critique and ask.refinement"
@@ -279,13 +279,13 @@ def _checked(label: str, chosen: object, budgeted: BudgetedSamples) -> Sample:
 
 
 def _outcome(chosen: Sample, budgeted: BudgetedSamples) -> Outcome:
-    scored = list(budgeted.scored.values())
+    samples = list(budgeted.used.values())
     return Outcome(
         right=is_right(chosen),
-        counts={kind: sum(sample.kind == kind for sample in scored) for kind in KINDS},
+        counts={kind: sum(sample.kind == kind for sample in samples) for kind in KINDS},
         tokens={kind: budgeted.tokens(kind) for kind in KINDS},
         calls=budgeted.num_calls,
-        unread=sum(sample.kind == "critique" and sample.verdict is None for sample in scored),
+        unread=sum(sample.kind == "critique" and sample.verdict is None for sample in samples),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 from whet.distribution import version
 from whet.methods.base import Skill
 from whet.seeds import seed_of
-from whet.serve.pipeline import Piece, Stagehand, new_seed, text_of
+from whet.serve.pipeline import ChatRunner, Piece, text_of
 from whet.serve.schemas import ApiError, ChatRequest
 from whet.types import Segment
 
@@ -29,7 +30,7 @@ STAGES: Mapping[Skill | None, str | None] = {
 class Answering:
     """Answers one request."""
 
-    stagehand: Stagehand
+    runner: ChatRunner
     request: ChatRequest
     begun: Segment
     """The first reply, still empty: the same for all choices but for the seed."""
@@ -38,7 +39,7 @@ class Answering:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
-        seed = new_seed() if self.request.seed is None else self.request.seed
+        seed = secrets.randbits(63) if self.request.seed is None else self.request.seed
         self.seeds = [seed_of(seed, "choice", index) for index in range(self.request.n or 1)]
 
     # --- whole --------------------------------------------------------------------------------------------------------
@@ -56,7 +57,7 @@ class Answering:
         return self._object("chat.completion", choices) | {"usage": _usage(ended)}
 
     async def _collected(self, seed: int) -> list[Piece]:
-        return [piece async for piece in self.stagehand.run(self.request, seed, self.begun)]
+        return [piece async for piece in self.runner.run(self.request, seed, self.begun)]
 
     def _choice(self, index: int, pieces: Sequence[Piece]) -> dict[str, Any]:
         stages = [(piece.stage, piece.ended) for piece in pieces if piece.ended is not None]
@@ -72,14 +73,14 @@ class Answering:
         return choice if last is None else choice | {"stages": [self._stage(*stage) for stage in stages]}
 
     def _stage(self, stage: Skill | None, segment: Segment) -> dict[str, Any]:
-        words = self.stagehand.cast.words
+        words = self.runner.cast.words
         record: dict[str, Any] = {
             "stage": STAGES[stage],
             "model": segment.policy,
             "content": text_of(segment, self.request, stage),
             "finish_reason": FINISHED[segment.stop_reason],
         }
-        return record | dict(self.stagehand.cast.reading(segment.text, words) if stage == "critique" else {})
+        return record | dict(self.runner.cast.reading(segment.text, words) if stage == "critique" else {})
 
     # --- in a stream --------------------------------------------------------------------------------------------------
 
@@ -116,7 +117,7 @@ class Answering:
 
     async def _pump(self, index: int, seed: int, queue: asyncio.Queue[Any]) -> None:
         try:
-            async for piece in self.stagehand.run(self.request, seed, self.begun):
+            async for piece in self.runner.run(self.request, seed, self.begun):
                 await queue.put((index, piece))
             await queue.put((index, None))
         except Exception as error:
@@ -140,7 +141,7 @@ class Answering:
 
     def _policy(self, stage: Skill | None) -> str:
         return next(
-            (candidate.policy for candidate in self.stagehand.cast.pipeline if candidate.name == stage),
+            (candidate.policy for candidate in self.runner.cast.pipeline if candidate.name == stage),
             self.request.model,
         )
 
@@ -161,7 +162,7 @@ class Answering:
     def _logprobs(self, policy: str, tokens: Sequence[tuple[int, float]]) -> dict[str, Any] | None:
         if not self.request.logprobs:
             return None
-        tokenizer = self.stagehand.tokenizers[policy]
+        tokenizer = self.runner.tokenizers[policy]
         texts = [tokenizer.decode([token]) for token, _ in tokens]
         content = [
             {"token": text, "logprob": logprob, "bytes": _bytes(text), "top_logprobs": []}

@@ -1,6 +1,6 @@
-"""The web application: models, chat completions, health.
+"""The web application, which has models, chat completions and health, and the server that runs it.
 
-The server process: one port, one loop, until a signal stops it.
+The server has one port and one event loop. It runs until a signal stops it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from whet.errors import RunError
 from whet.serve.answers import Answering
 from whet.serve.limits import Gate
 from whet.serve.models import Cast
-from whet.serve.pipeline import Stagehand
+from whet.serve.pipeline import ChatRunner
 from whet.serve.scheduler import Scheduler
 from whet.serve.schemas import ApiError, ChatRequest, of_validation
 from whet.types import in_brief
 
 logger = logging.getLogger(__name__)
-
-
 MAX_BODY_BYTES = 2_000_000
 """Default limit on a request's body: half a million tokens of prose."""
+GRACE_S = 30
+"""Seconds that replies may take to end once the server stops."""
 
 
 def app_of(cast: Cast, *, max_body_bytes: int = MAX_BODY_BYTES, api_key: str | None = None) -> FastAPI:
@@ -45,14 +45,14 @@ def app_of(cast: Cast, *, max_body_bytes: int = MAX_BODY_BYTES, api_key: str | N
         api_key: clients send it as `Authorization: Bearer KEY`. None: no key is needed.
     """
     scheduler = Scheduler(cast.policies, cast.engine)
-    stagehand = Stagehand(cast, scheduler)
+    runner = ChatRunner(cast, scheduler)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await scheduler.start()
         yield
         await asyncio.to_thread(scheduler.close)
-        stagehand.close()
+        runner.close()
 
     app = FastAPI(title="whet", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(Gate, max_body_bytes=max_body_bytes, api_key=api_key)
@@ -74,28 +74,28 @@ def app_of(cast: Cast, *, max_body_bytes: int = MAX_BODY_BYTES, api_key: str | N
 
     @app.post("/v1/chat/completions", response_model=None)
     async def chat(chat_request: ChatRequest, request: Request) -> Response:
-        answering = Answering(stagehand, chat_request, await stagehand.begin(chat_request))
+        answering = Answering(runner, chat_request, await runner.begin(chat_request))
         if chat_request.stream:
-            return StreamingResponse(answering.events(), media_type="text/event-stream",
-                                     headers={"Cache-Control": "no-cache"})  # fmt: skip
-        return await _while_there(request, answering)
+            headers = {"Cache-Control": "no-cache"}
+            return StreamingResponse(answering.events(), media_type="text/event-stream", headers=headers)
+        return await _complete(request, answering)
 
     return app
 
 
-async def _while_there(request: Request, answering: Answering) -> Response:
+async def _complete(request: Request, answering: Answering) -> Response:
     """The completion, which is cancelled if the client leaves."""
-    work, gone = asyncio.create_task(answering.whole()), asyncio.create_task(_gone(request))
+    completion, disconnect = asyncio.create_task(answering.whole()), asyncio.create_task(_disconnected(request))
     try:
-        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return JSONResponse(await work) if work.done() else Response(status_code=499)  # nobody reads it
+        await asyncio.wait({completion, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+        return JSONResponse(await completion) if completion.done() else Response(status_code=499)  # nobody reads it
     finally:
-        for task in (work, gone):
+        for task in (completion, disconnect):
             task.cancel()
-        await asyncio.gather(work, gone, return_exceptions=True)
+        await asyncio.gather(completion, disconnect, return_exceptions=True)
 
 
-async def _gone(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -124,10 +124,6 @@ def _add_errors(app: FastAPI) -> None:
         return ApiError(500, str(error)[:500] or type(error).__name__).response()
 
 
-GRACE_S = 30
-"""Seconds that replies may take to end once the server stops."""
-
-
 class _Server(uvicorn.Server):
     """uvicorn's server, but a signal that stopped it is not raised again: it is no failure."""
 
@@ -136,19 +132,24 @@ class _Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {name: signal.signal(name, self.handle_exit) for name in (signal.SIGINT, signal.SIGTERM)}
+        previous = {name: signal.signal(name, self.handle_exit) for name in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
-            for name, handler in before.items():
+            for name, handler in previous.items():
                 signal.signal(name, handler)
 
 
 def serve(
-    cast: Cast, host: str, port: int, started: Callable[[str], None], *, max_body_bytes: int = MAX_BODY_BYTES,
+    cast: Cast,
+    host: str,
+    port: int,
+    started: Callable[[str], None],
+    *,
+    max_body_bytes: int = MAX_BODY_BYTES,
     api_key: str | None = None,
-) -> None:  # fmt: skip
-    """Serve until SIGINT or SIGTERM. Replies in progress are finished first.
+) -> None:
+    """Serves until SIGINT or SIGTERM. Replies in progress are finished first.
 
     Args:
         port: 0: a free one.
@@ -168,7 +169,10 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     started(f"http://{shown}:{listener.getsockname()[1]}")
     settings = uvicorn.Config(
-        app_of(cast, max_body_bytes=max_body_bytes, api_key=api_key), log_level="warning", access_log=False,
-        timeout_graceful_shutdown=GRACE_S, lifespan="on",
-    )  # fmt: skip
+        app_of(cast, max_body_bytes=max_body_bytes, api_key=api_key),
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=GRACE_S,
+        lifespan="on",
+    )
     _Server(settings).run(sockets=[listener])

@@ -1,13 +1,13 @@
 """Runs a chat request with one policy or through the stages of the pipeline. Replies come in pieces.
 
-Turns tokens into text as they come: only text that later tokens cannot change, and nothing from a stop string on.
+`Detokenizer` turns tokens into text as they come: only text that later tokens cannot change, and none from a stop
+string on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
-import secrets
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -46,11 +46,11 @@ class Piece:
     """The whole reply, in its last piece."""
 
 
-class Stagehand:
-    """Runs requests with a cast. It lives in the event loop's thread, so it has its own copies of the tokenizers.
+class ChatRunner:
+    """Runs chat requests with the served policies, in the event loop's thread and with its own tokenizers.
 
-    Prompts are rendered and tokenised in another thread, with further copies: a long one would block the loop. It is
-    one thread, because rendering holds Python's lock.
+    Prompts are rendered and tokenised in another thread, with further copies of the tokenizers: a long prompt would
+    block the loop. It is one thread, because rendering holds Python's lock.
     """
 
     def __init__(self, cast: Cast, scheduler: Scheduler) -> None:
@@ -67,24 +67,35 @@ class Stagehand:
 
         Raises: ApiError where the request cannot be run.
         """
+        self._check(request)
+        if request.model == self.cast.pipeline_name:
+            return await self._begun(self._pipeline_role(request, 0), *self._question(request), seed=0)
+        role = self._role(request.model, request, self.cast.limits[request.model])
+        return await self._begun(role, *_turns(request), seed=0)
+
+    def _check(self, request: ChatRequest) -> None:
+        """Raises: ApiError where the request names no model, or its messages do not fit the model."""
         if request.model not in self.cast.names:
-            raise ApiError(404, f"there is no model {in_brief(request.model)}; choose of: {', '.join(self.cast.names)}",
-                           param="model", code="model_not_found")  # fmt: skip
+            message = f"there is no model {in_brief(request.model)}; choose of: {', '.join(self.cast.names)}"
+            raise ApiError(404, message, param="model", code="model_not_found")
         goes_on = bool(request.continue_final_message)
         if (request.messages[-1].role == "assistant") != goes_on:
-            raise ApiError(400, "messages: the last one is the assistant's where continue_final_message is true, and "
-                           "else the user's", param="messages")  # fmt: skip
+            raise ApiError(
+                400,
+                "messages: the last one is the assistant's where continue_final_message is true, and else the user's",
+                param="messages",
+            )
         if request.add_generation_prompt is not None and request.add_generation_prompt == goes_on:
-            raise ApiError(400, "add_generation_prompt: false goes with continue_final_message, and true without it",
-                           param="add_generation_prompt")  # fmt: skip
+            raise ApiError(
+                400,
+                "add_generation_prompt: false goes with continue_final_message, and true without it",
+                param="add_generation_prompt",
+            )
         if request.model == self.cast.pipeline_name:
             if len(request.messages) != 1 or request.messages[0].role != "user":
                 raise ApiError(400, "messages: the pipeline takes one message, the user's question", param="messages")
-            return await self._begun(self._pipeline_role(request, 0), *self._question(request), seed=0)
-        if request.stages:
+        elif request.stages:
             raise ApiError(400, f"stages: only {self.cast.pipeline_name or 'a pipeline'} has any", param="stages")
-        role = self._role(request.model, request, self.cast.limits[request.model])
-        return await self._begun(role, *_turns(request), seed=0)
 
     async def run(self, request: ChatRequest, seed: int, first: Segment) -> AsyncIterator[Piece]:
         """One choice, piece by piece; the last piece of each stage has the whole reply.
@@ -99,22 +110,18 @@ class Stagehand:
             async for piece in self._reply(None, role, begun, _turns(request)[1], request):
                 yield piece
             return
-        words, question, texts = self.cast.words, request.messages[0].text, list[str]()
+        prompts, question, texts = self.cast.words, request.messages[0].text, list[str]()
         for number, stage in enumerate(self.cast.pipeline):
+            role, stage_seed = self._pipeline_role(request, number), seed_of(seed, stage.name)
             if stage.name == "answer":
-                messages, prefill = self._question(request)
+                prefill, begun = prompts.solve_prefill, replace(first, seed=stage_seed)
             elif stage.name == "critique":
-                messages, prefill = words.critique_messages(question, texts[0]), ""
+                prefill = ""
+                begun = await self._begun(role, prompts.critique_messages(question, texts[0]), prefill, seed=stage_seed)
             else:
-                messages = words.refine_messages(question, texts[0], words.steps_onward(texts[1]))
-                prefill = words.refine_prefill
-            role = self._pipeline_role(request, number)
-            own_seed = seed_of(seed, stage.name)
-            begun = (
-                replace(first, seed=own_seed)
-                if number == 0
-                else await self._begun(role, messages, prefill, seed=own_seed)
-            )
+                prefill = prompts.refine_prefill
+                messages = prompts.refine_messages(question, texts[0], prompts.steps_onward(texts[1]))
+                begun = await self._begun(role, messages, prefill, seed=stage_seed)
             async for piece in self._reply(stage.name, role, begun, prefill, request):
                 yield piece
                 if piece.ended is not None:
@@ -124,27 +131,25 @@ class Stagehand:
         self, stage: Skill | None, role: PolicyRole, begun: Segment, prefill: str, request: ChatRequest
     ) -> AsyncIterator[Piece]:
         """One policy's reply."""
-        shown = prefill if stage is not None else ""  # the client's own beginning is not sent back
-        detokenizer, ends = Detokenizer(role.tokenizer, request.stops_of(stage), shown), self._ends(role.policy)
-        behind: list[tuple[int, float]] = []
+        shown = prefill if stage is not None else ""  # text that the client wrote is not sent back
+        detokenizer = Detokenizer(role.tokenizer, request.stops_of(stage), shown)
+        end_tokens = self.cast.policies[role.policy].stop_ids
+        pending: list[tuple[int, float]] = []
         try:
             async for event in self.scheduler.events(role.policy, role.request(begun), tokens=bool(request.stream)):
                 if isinstance(event, Completion):
                     segment = role.extended(begun, event, prefill=shown)
                     if not request.stream:
                         pairs = zip(event.tokens, event.logprobs, strict=True)
-                        behind = [(token, logprob) for token, logprob in pairs if token not in ends]
-                    yield Piece(stage, detokenizer.end(segment.text), behind, segment)
-                elif event[0] not in ends:
-                    behind.append(event)
+                        pending = [(token, logprob) for token, logprob in pairs if token not in end_tokens]
+                    yield Piece(stage, detokenizer.end(segment.text), pending, segment)
+                elif event[0] not in end_tokens:
+                    pending.append(event)
                     if new := detokenizer.add(event[0]):
-                        yield Piece(stage, new, behind)
-                        behind = []
+                        yield Piece(stage, new, pending)
+                        pending = []
         except Overloaded as error:
             raise ApiError(429, "too many requests wait already; try again in a moment", code="overloaded") from error
-
-    def _ends(self, policy: str) -> frozenset[int]:
-        return self.cast.policies[policy].stop_ids
 
     # --- prompts and sampling of a policy -----------------------------------------------------------------------------
 
@@ -166,8 +171,8 @@ class Stagehand:
         return self._role(stage.policy, request, stage.limits, stage.name)
 
     def _question(self, request: ChatRequest) -> tuple[list[Message], str]:
-        words = self.cast.words
-        return words.solve_messages(request.messages[0].text), words.solve_prefill
+        prompts = self.cast.words
+        return prompts.solve_messages(request.messages[0].text), prompts.solve_prefill
 
     async def _begun(self, role: PolicyRole, messages: list[Message], prefill: str, *, seed: int) -> Segment:
         """An empty reply. Arguments as in `_read`.
@@ -192,46 +197,36 @@ class Stagehand:
         # Templates may leave out parts of the assistant's messages, and of no others.
         texts = [message["content"] for message in messages if message["role"] != "assistant"]
         if positions is not None and is_certainly_longer(texts, role.tokenizer, positions):
-            raise ApiError(
-                400, f"{role.policy} has {positions} positions, and the messages take more: shorten them",
-                param="messages", code="context_length_exceeded",
-            )  # fmt: skip
+            raise _too_long(f"{role.policy} has {positions} positions, and the messages take more: shorten them")
         try:
             begun = role.begin(messages, prefill=prefill, seed=seed)
         except (TemplateError, ValueError, TypeError) as error:
-            raise ApiError(400, f"messages: the chat template of {role.policy} refuses them ({error})",
-                           param="messages") from error  # fmt: skip
+            message = f"messages: the chat template of {role.policy} refuses them ({error})"
+            raise ApiError(400, message, param="messages") from error
         length = len(begun.context)
         if positions is not None and length + limit > positions:
-            raise ApiError(
-                400, f"{role.policy} has {positions} positions; the messages take {length} tokens, and the reply up to "
-                f"{limit}: shorten them, or lower max_completion_tokens", param="messages",
-                code="context_length_exceeded",
-            )  # fmt: skip
-        lost = next(
-            (
-                lost
-                for _, lost in measured([*(message["content"] for message in messages), prefill], role.tokenizer)
-                if lost
-            ),
-            "",
-        )
-        if lost:
-            raise ApiError(400, f"messages: the tokenizer of {role.policy} has no token for {lost}", param="messages",
-                           code="unknown_characters")  # fmt: skip
+            raise _too_long(
+                f"{role.policy} has {positions} positions; the messages take {length} tokens, and the reply up to "
+                f"{limit}: shorten them, or lower max_completion_tokens"
+            )
+        written = [*(message["content"] for message in messages), prefill]
+        for _, lost in measured(written, role.tokenizer):
+            if lost:
+                message = f"messages: the tokenizer of {role.policy} has no token for {lost}"
+                raise ApiError(400, message, param="messages", code="unknown_characters")
         return begun
 
 
-def _messages(request: ChatRequest) -> list[Message]:
-    return [
-        {"role": "system" if message.role == "developer" else message.role, "content": message.text}
-        for message in request.messages
-    ]
+def _too_long(message: str) -> ApiError:
+    return ApiError(400, message, param="messages", code="context_length_exceeded")
 
 
 def _turns(request: ChatRequest) -> tuple[list[Message], str]:
-    """The conversation, and the beginning of the reply."""
-    messages = _messages(request)
+    """The conversation, and the prefill of the reply."""
+    messages: list[Message] = [
+        {"role": "system" if message.role == "developer" else message.role, "content": message.text}
+        for message in request.messages
+    ]
     return (messages[:-1], messages[-1]["content"]) if request.continue_final_message else (messages, "")
 
 
@@ -240,23 +235,19 @@ def text_of(segment: Segment, request: ChatRequest, stage: Skill | None) -> str:
     return cut(segment.text, request.stops_of(stage))
 
 
-def new_seed() -> int:
-    return secrets.randbits(63)
-
-
 # --- text from tokens -------------------------------------------------------------------------------------------------
 
 
 HALF = "�"
-"""Decoders' output for a character whose last bytes are still to come."""
+"""A decoder's output for a character whose last bytes are still to come."""
 
 
 class Detokenizer:
-    """One reply's text.
+    """The text of one reply, token by token.
 
     Args:
-        prefill: its beginning.
-        stops: it ends before the first of these.
+        stops: the text ends before the first of these strings.
+        prefill: the beginning of the text, not sent again.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, stops: Sequence[str] = (), prefill: str = "") -> None:
@@ -268,7 +259,7 @@ class Detokenizer:
         cost does not grow with the reply."""
 
     def add(self, token: int) -> str:
-        """The text that has become certain."""
+        """Adds a token. Returns the text that has become certain."""
         self.tokens.append(token)
         previous, longer = self._decoded(self._read), self._decoded(len(self.tokens))
         if len(longer) > len(previous) and not longer.endswith(HALF):
@@ -288,8 +279,8 @@ class Detokenizer:
         return self._grown(cut(text, self.stops), is_whole=True)
 
     def _grown(self, text: str, *, is_whole: bool) -> str:
-        held = 0 if is_whole else max((_overlap(text, stop) for stop in self.stops), default=0)
-        certain = text[: len(text) - held]
+        num_uncertain = 0 if is_whole else max((_overlap(text, stop) for stop in self.stops), default=0)
+        certain = text[: len(text) - num_uncertain]
         if not certain.startswith(self.shown):
             return ""
         new, self.shown = certain[len(self.shown) :], certain
@@ -298,8 +289,8 @@ class Detokenizer:
 
 def cut(text: str, stops: Sequence[str]) -> str:
     """The text before the first stop string in it."""
-    places = [place for stop in stops if (place := text.find(stop)) >= 0]
-    return text[: min(places)] if places else text
+    starts = [start for stop in stops if (start := text.find(stop)) >= 0]
+    return text[: min(starts)] if starts else text
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -1,10 +1,7 @@
-"""Renames a row's columns from the user's names (`data.columns`) to those that row formats know.
+"""Reads a row's columns by the user's names (`data.columns`), and makes `Task.info` of the columns beside the prompt.
 
-A name is a column's, or a path into one (`extra_info.question`), or a template of several (`{context}
-
-{question}`).
-
-Makes `Task.info`, which graders and reward terms read, from a row's other columns than question and answer.
+A name is a column's, a path into one (`extra_info.question`), or a template of several (`{context} {question}`).
+Graders and reward terms read `Task.info`.
 """
 
 from __future__ import annotations
@@ -17,29 +14,30 @@ from typing import Any
 from whet.near import near_names
 from whet.tasks.row_formats import NOTHING, QUESTION_NAMES, DataError, Fields, Row, as_text
 
-SETTING = "data.columns"
 _PIECE = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]")
 """Of a template: an escaped brace, a placeholder, or a brace that stands alone."""
 
 
 def renamed(row: Row, names: Mapping[str, str]) -> Row:
-    """The row as question, answer and solution, each from the column that was named, else from that of its usual name.
-    Answers with `####` and solutions with a box are left to the row formats that know them.
+    """The row with the columns that row formats know: question, answer and solution.
+
+    Each comes from the column that the user names, else from that of its usual name. Row formats read answers with
+    `####` and solutions with a box.
 
     Args:
         names: the user's, by `prompt`, `answer` and `solution`; see `column`. Empty: the row as it is.
-    Raises: DataError where a column is not there.
+    Raises: DataError if a column is missing.
     """
     if not names:
         return row
-    values = {which: column(row, name, f"{SETTING}.{which}") for which, name in names.items()}
+    values = {which: column(row, name, f"data.columns.{which}") for which, name in names.items()}
     usual = next((row[name] for name in QUESTION_NAMES if name in row), None)
     if "prompt" not in values and usual is None:
         raise DataError(f"no question field among {', '.join(sorted(row))}; name it: data.columns.prompt=NAME")
-    answer, solution = (values.get(which, row.get(which)) for which in ("answer", "solution"))
-    question = "problem" if answer is None and solution is not None else "question"  # its solution's box has the answer
-    whole = {"answer": answer, "solution": solution}
-    return {question: values.get("prompt", usual), **{which: v for which, v in whole.items() if v is not None}}
+    references = {which: values.get(which, row.get(which)) for which in ("answer", "solution")}
+    references = {which: value for which, value in references.items() if value is not None}
+    question = "problem" if list(references) == ["solution"] else "question"  # the answer is in the solution's box
+    return {question: values.get("prompt", usual), **references}
 
 
 def column(row: Row, name: str, key: str) -> Any:
@@ -48,9 +46,9 @@ def column(row: Row, name: str, key: str) -> Any:
     Args:
         name: a column's, whatever its characters. Else, if it holds a brace, a template: its placeholders are names of
             columns, and `{{` and `}}` are braces. Else a path, whose dots lead inside.
-        key: the setting that names it, for sentences.
-    Raises: DataError where a column is missing, or a template has a brace too many. Also where a template's column
-        holds nothing, or neither text nor a number.
+        key: the setting that names it, for messages.
+    Raises: DataError if a column is missing, or a template has a lone brace. Also if a template's column holds nothing,
+        or neither text nor a number.
     """
     if name in row:
         return row[name]
@@ -87,23 +85,25 @@ def _inside(row: Row, name: str, key: str) -> Any:
     for part in name.split("."):
         if isinstance(node, Mapping) and part in node:
             node = node[part]
-        elif isinstance(node, list) and (place := _place(part)) < len(node):
-            node = node[place]
+        elif isinstance(node, list) and (index := _index(part)) < len(node):
+            node = node[index]
         else:
-            near = near_names(name, list(_known(row)))
+            near = near_names(name, list(_names(row)))
             hint = f"did you mean {near[0]}? It has" if near else "it has"
-            there = ", ".join(sorted(row)) or "none"
-            raise DataError(f"there is no column {name[:100]!r} ({key}); {hint} {there}: name one of them, {key}=NAME")
+            columns = ", ".join(sorted(row)) or "none"
+            raise DataError(
+                f"there is no column {name[:100]!r} ({key}); {hint} {columns}: name one of them, {key}=NAME"
+            )
     return node
 
 
-def _place(part: str) -> int:
-    """In a list; past its end where the text names none, or has more digits than a list has places."""
+def _index(part: str) -> int:
+    """An index in a list. Past every end if the text is none, or has more digits than a list has places."""
     return int(part) if part.isdecimal() and len(part) < 20 else sys.maxsize
 
 
-def _known(row: Row) -> Iterator[str]:
-    """Columns, and those inside them."""
+def _names(row: Row) -> Iterator[str]:
+    """The names of columns, and of those one level inside them."""
     for name, value in row.items():
         yield name
         if isinstance(value, Mapping):
@@ -118,27 +118,27 @@ def info_of(row: Row, fields: Fields, kind: str, columns: Mapping[str, str], lef
 
     Args:
         row: as it stands in the file.
-        fields: what its row format read.
-        kind: the row format's. A column of that name goes before it.
-        columns: the user's names, by what they name. These columns stay in, for functions that ask for them.
-        left_out: gets the names of columns that hold bytes which are no text. They are left out.
+        fields: as its row format reads it.
+        kind: the row format's. A column named `kind` takes precedence.
+        columns: the user's names, by `prompt`, `answer` and `solution`. These columns stay in `info`.
+        left_out: gets the names of columns that are left out, as they hold bytes that are no text.
     """
     used = set(fields.used)
     if columns:
         usual = {"prompt": next((name for name in QUESTION_NAMES if name in row), ""), "answer": "answer"}
         used = {name for which, name in usual.items() if which not in columns}
-    besides = {name: value for name, value in row.items() if name not in used}
-    if besides.get("solution") in NOTHING:
-        besides.pop("solution", None)
-    return as_json({"kind": kind, **besides, **fields.info}, left_out)
+    others = {name: value for name, value in row.items() if name not in used}
+    if others.get("solution") in NOTHING:
+        others.pop("solution", None)
+    return as_json({"kind": kind, **others, **fields.info}, left_out)
 
 
 def as_json(row: Mapping[str, Any], left_out: set[str], inside: str = "") -> dict[str, Any]:
-    """A row's values without bytes that are no text, which have no place in JSON, nor in a worker's request.
+    """A row's values without bytes that are no text, which JSON cannot hold.
 
     Args:
-        left_out: names of what is left out are added here, dots leading inside.
-        inside: what the row is a part of, with its dot.
+        left_out: gets the names of values that are left out, dots leading inside.
+        inside: the path of the row in a larger one, with its dot.
     """
     values: dict[str, Any] = {}
     for name, value in row.items():
@@ -152,7 +152,7 @@ def as_json(row: Mapping[str, Any], left_out: set[str], inside: str = "") -> dic
 
 
 def holds_bytes(value: Any) -> bool:
-    """Whether there are bytes in it, at any depth."""
+    """Whether a value holds bytes, at any depth."""
     if isinstance(value, dict | list):
         return any(map(holds_bytes, value.values() if isinstance(value, dict) else value))
     return isinstance(value, bytes)

@@ -1,6 +1,6 @@
-"""Rows of Parquet files and Arrow batches, as the plain values that JSON has.
+"""Reads rows of Parquet files and Arrow batches as the plain values that JSON has, and checks values of any file.
 
-Values of a user's rows that can travel: into workers' requests, checkpoints and logs, which are JSON.
+Rows travel into workers' requests, checkpoints and logs, which are JSON.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from whet.distribution import how_to_install
 from whet.tasks.row_formats import DataError
 
 BATCH_ROWS = 1000
-"""Read at one time."""
+"""Rows read at one time."""
 
 
 def parquet_rows(path: Path) -> Iterator[Any]:
     """The rows of a Parquet file, in its order.
 
-    Raises: DataError where it is none, or pyarrow is not installed.
+    Raises: DataError if it cannot be read, a value cannot be JSON, or pyarrow is not installed.
     """
     if find_spec("pyarrow") is None:
         raise DataError(f"{path}: reading Parquet needs a package that is not installed: {how_to_install('data')}")
@@ -58,16 +58,19 @@ def _checked_rows(path: Path, file: Any) -> Iterator[Any]:
 
 
 def batch_rows(batch: Any) -> Iterator[Any]:
-    """Of a `pyarrow.RecordBatch` or `Table`."""
+    """The rows of a `pyarrow.RecordBatch` or `Table`."""
     narrow = [field.name for field in batch.schema if str(field.type) == "float"]
     for row in batch.to_pylist(maps_as_pydicts="lossy"):
-        short = {name: float(str(np.float32(row[name]))) for name in narrow if row[name] is not None}  # 0.1 stays 0.1
-        yield plain(row | short)
+        rounded = {name: float(str(np.float32(row[name]))) for name in narrow if row[name] is not None}  # 0.1 stays 0.1
+        yield plain(row | rounded)
 
 
 def plain(value: Any) -> Any:
-    """Dates become text (ISO 8601), decimals numbers, bytes the text that they encode, and NaN, by which some writers
-    mean that nothing is there, None. Bytes that are no UTF-8 stay, and are an error only where a task needs them."""
+    """A value as JSON has it.
+
+    Dates become text (ISO 8601), decimals numbers, and bytes the text that they encode. NaN becomes None, as some
+    writers mean that by it. Bytes that are no UTF-8 stay; they are an error only if a task needs them.
+    """
     if isinstance(value, dict):
         return {str(name): plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -91,7 +94,7 @@ def plain(value: Any) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, for a sentence."""
+    """The first line of an error's text, for a message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".:; ")
 
 
@@ -99,15 +102,15 @@ def first_line(error: BaseException) -> str:
 
 
 MAX_NESTED = 100
-"""Lists and objects within each other, in a value of a row. Far below what Python reads and writes as JSON."""
+"""Depth of lists and objects in a value of a row. Far below what Python reads and writes as JSON."""
 
 
 def check_values(value: Any, where: str) -> None:
-    """One pass without recursion, so that no nesting is too deep for it.
+    """Checks that a value can be written as JSON. It uses no recursion, so that no nesting is too deep for it.
 
     Args:
         value: a row, or a part of one, as JSON has it.
-        where: its file and place, for sentences.
+        where: its file and line, for messages.
     Raises: DataError for an infinity or a NaN, which JSON does not have, and for lists and objects nested more than
         `MAX_NESTED` deep.
     """

@@ -1,9 +1,8 @@
-"""Episodes of scripted experts, as trajectories to learn from. Set probabilities make them careless.
+"""Episodes of scripted experts, as trajectories to learn from.
 
-Careless and wasteful experts: a scripted expert that errs with set probabilities, in any environment.
-
-An agent cloned from such episodes knows the words and the game, and is often but not always wrong, as a pretrained
-model is. Reinforcement learning can still improve it.
+Set probabilities (`Care`) make an expert careless or wasteful, in any environment. An agent cloned from careless
+episodes knows the words and the game, and is often but not always wrong, as a pretrained model is. Reinforcement
+learning can still improve it.
 """
 
 from __future__ import annotations
@@ -22,9 +21,6 @@ from whet.envs.retries import Attempts, Call
 from whet.errors import text_of
 from whet.seeds import seed_of
 from whet.trajectories.records import Trajectory, conversation
-
-# --- careless play ----------------------------------------------------------------------------------------------------
-
 
 Move = tuple[str, str]
 """A thought and an action."""
@@ -49,27 +45,126 @@ class Care:
 WITHOUT_MISTAKES = Care()
 
 
-def slipped(care: Care, random: Random, ask: Callable[[], Move | None], about: Info, last: Move | None) -> Move | None:
+def expert_trajectories(
+    info: EnvironmentInfo,
+    items: Iterable[int],
+    *,
+    rules: str,
+    seed: int,
+    settings: dict[str, Any] | None = None,
+    max_turns: int | None = None,
+    only_successes: bool = True,
+    format: str = "react",
+    env_seeds: Mapping[int, int] | None = None,
+    retries: int = 0,
+    timeout_s: float | None = None,
+    failed: Callable[[int, Exception], None] | None = None,
+    care: Care = WITHOUT_MISTAKES,
+) -> Iterator[Trajectory]:
+    """An expert's episode of each item.
+
+    Args:
+        rules: the first message.
+        seed: of the thoughts' wording.
+        max_turns: of an episode. None: the environment's usual number.
+        format: of the replies; a name of `formats.WRITERS`.
+        only_successes: leave out other episodes.
+        env_seeds: by item. None: drawn from `seed`.
+        retries: how often a failed item is tried again, in a new environment.
+        timeout_s: seconds of one step or reset. None: no limit.
+        failed: gets an item whose attempts have all failed. None: the failure is raised.
+        care: how often the expert errs.
+    Raises: EnvError where the environment has no expert, or fails.
+    """
+    if info.expert is None:
+        raise EnvError(f"{info.name} has no scripted expert: give files of trajectories to learn from")
+    limit = max_turns or info.max_turns
+    make = partial(info.make, **(settings or {}))
+    with closing(Attempts(make, retries=retries, timeout_s=timeout_s)) as attempts:
+        for item in items:
+            env_seed = seed_of("expert", info.name, item, seed) % 2**31 if env_seeds is None else env_seeds[item]
+            episode = partial(_episode, info, item, seed, env_seed, limit, format, care)
+            try:
+                observations, replies, total = attempts.run(episode)
+            except Exception as error:  # users' environments raise anything
+                if failed is None:
+                    cause = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {text_of(error)}"
+                    raise EnvError(f"{info.name}, item {item}: its expert could not play it: {cause}") from error
+                failed(item, error)
+                continue
+            success = info.is_success(total)
+            if success or not only_successes:
+                yield Trajectory(
+                    item_id=f"{info.name}_{item}",
+                    messages=conversation(rules, observations, replies),
+                    reward=total,
+                    success=success,
+                    source="expert",
+                )
+
+
+def _episode(
+    info: EnvironmentInfo,
+    item: int,
+    seed: int,
+    env_seed: int,
+    max_turns: int,
+    format: str,
+    care: Care,
+    env: Environment,
+    call: Call,
+) -> tuple[list[str], list[str], float]:
+    """Observations, replies and the sum of rewards.
+
+    Args:
+        call: calls a function of the environment, with a time limit.
+    """
+    assert info.expert is not None
+    observation, step_info = begun(call(env.reset, item, seed=env_seed))
+    observations, replies, total = [observation], list[str](), 0.0
+    moves = iter(info.expert(env, seed=seed))
+    random, last = Random(seed_of("careless", info.name, item, seed)), None
+    while len(replies) < max_turns:
+        move = careless_move(care, random, lambda: call(next, moves, None), step_info, last)
+        if move is None:
+            break
+        last = move
+        thought, action = move
+        replies.append(write(thought, action, format))
+        observation, reward, terminated, truncated, step_info = stepped(call(env.step, action))
+        observations.append(observation)
+        total += reward
+        if terminated or truncated:
+            break
+    return observations, replies, total
+
+
+# --- careless moves ---------------------------------------------------------------------------------------------------
+
+
+def careless_move(
+    care: Care, random: Random, next_move: Callable[[], Move | None], info: Info, last: Move | None
+) -> Move | None:
     """The next move of an expert that errs as often as `care` says.
 
     Args:
         random: of the episode.
-        ask: gives the expert's next move. It is not called in a turn that repeats another move.
-        about: the info of the last step or reset.
+        next_move: gives the expert's next move. It is not called in a turn that repeats another move.
+        info: of the last step or reset.
         last: the previous move. None: it is the first turn.
     Returns: None where the expert has ended.
     """
     if care == WITHOUT_MISTAKES:
-        return ask()
-    refused = bool(about.get(INVALID))
-    if last is not None and random.random() < (care.stuck if refused else care.wasteful):
+        return next_move()
+    was_refused = bool(info.get(INVALID))
+    if last is not None and random.random() < (care.stuck if was_refused else care.wasteful):
         return last
-    move = ask()
+    move = next_move()
     if move is None:
         return None
     thought, action = move
     if random.random() < care.wrong_action:
-        action = _another(action, about.get(ACTIONS, ()), random)
+        action = _another(action, info.get(ACTIONS, ()), random)
     if random.random() < care.wrong_count:
         action = _miscounted(action, random)
     return thought, action
@@ -89,73 +184,3 @@ def _miscounted(action: str, random: Random) -> str:
     count = int(chosen[0])
     wrong = count + 1 if count < 2 or random.random() < 0.5 else count - 1
     return f"{action[: chosen.start()]}{wrong}{action[chosen.end() :]}"
-
-
-def expert_trajectories(
-    info: EnvironmentInfo, items: Iterable[int], *, rules: str, seed: int, settings: dict[str, Any] | None = None,
-    max_turns: int | None = None, only_successes: bool = True, format: str = "react",
-    env_seeds: Mapping[int, int] | None = None, retries: int = 0, timeout_s: float | None = None,
-    failed: Callable[[int, Exception], None] | None = None, care: Care = WITHOUT_MISTAKES,
-) -> Iterator[Trajectory]:  # fmt: skip
-    """An expert's episode of each item.
-
-    Args:
-        rules: the first message.
-        seed: of the thoughts' wording.
-        max_turns: of an episode. None: the environment's usual number.
-        format: of the replies; a name of `formats.WRITERS`.
-        only_successes: leave out other episodes.
-        env_seeds: by item. None: drawn from `seed`.
-        retries: how often a failed item is begun again, in a new environment.
-        timeout_s: seconds of one step or reset. None: no limit.
-        failed: gets an item whose attempts have all failed. None: the failure is raised.
-        care: how often the expert errs.
-    Raises: EnvError where the environment has no expert, or fails.
-    """
-    if info.expert is None:
-        raise EnvError(f"{info.name} has no scripted expert: give files of trajectories to learn from")
-    limit = max_turns or info.max_turns
-    make = partial(info.make, **(settings or {}))
-    with closing(Attempts(make, retries=retries, timeout_s=timeout_s)) as attempts:
-        for item in items:
-            env_seed = seed_of("expert", info.name, item, seed) % 2**31 if env_seeds is None else env_seeds[item]
-            try:
-                observations, replies, total = attempts.run(
-                    partial(_episodes, info, item, seed, env_seed, limit, format, care)
-                )
-            except Exception as error:  # users' environments raise anything
-                if failed is None:
-                    cause = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {text_of(error)}"
-                    raise EnvError(f"{info.name}, item {item}: its expert could not play it: {cause}") from error
-                failed(item, error)
-                continue
-            success = info.is_success(total)
-            if success or not only_successes:
-                yield Trajectory(
-                    item_id=f"{info.name}_{item}", messages=conversation(rules, observations, replies), reward=total,
-                    success=success, source="expert",
-                )  # fmt: skip
-
-
-def _episodes(
-    info: EnvironmentInfo, item: int, seed: int, env_seed: int, max_turns: int, format: str, care: Care,
-    env: Environment, call: Call,
-) -> tuple[list[str], list[str], float]:  # fmt: skip
-    assert info.expert is not None
-    observation, about = begun(call(env.reset, item, seed=env_seed))
-    observations, replies, total = [observation], list[str](), 0.0
-    moves = iter(info.expert(env, seed=seed))
-    random, last = Random(seed_of("careless", info.name, item, seed)), None
-    while len(replies) < max_turns:
-        move = slipped(care, random, lambda: call(next, moves, None), about, last)
-        if move is None:
-            break
-        last = move
-        thought, action = move
-        replies.append(write(thought, action, format))
-        observation, reward, terminated, truncated, about = stepped(call(env.step, action))
-        observations.append(observation)
-        total += reward
-        if terminated or truncated:
-            break
-    return observations, replies, total

@@ -30,7 +30,7 @@ BETTER, WORSE = "better", "worse"
 def given_pairs(
     files: Iterable[str], as_row: Callable[[Trajectory], Row], max_context: int
 ) -> tuple[list[Pair], list[Trajectory], list[str]]:
-    """The pairs of files (`envs.preferences`).
+    """The pairs of files (`trajectories.preferences`).
 
     Returns: the pairs, the better episodes of all, and what there is to say of them.
     Raises: DataError.

@@ -1,6 +1,6 @@
 """How much a critic helps an agent: attempts before and after a critique, and whether its verdict was right.
 
-The tree of an episode is that of `rollout.agent_critique`: the end of an attempt is graded with its success.
+The tree of an episode is that of `methods.agent.critique_rollout`: the end of an attempt is graded with its success.
 """
 
 from __future__ import annotations

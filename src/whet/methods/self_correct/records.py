@@ -2,7 +2,8 @@
 section could not be read, so the construction is ours, in its outline.
 
 It is made of what an actor and a critic wrote: a step, a comment on it, the next step, and so on. Where a comment calls
-a step wrong, the step follows again. Here are the records and their conditions; `rollout.self_talk` makes them.
+a step wrong, the step follows again. Here are the records and their conditions. `methods.self_correct.rollout` makes
+them.
 """
 
 from __future__ import annotations
