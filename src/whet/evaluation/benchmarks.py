@@ -12,49 +12,49 @@ from whet.evaluation.critique import Exchange, Metrics
 
 
 def judgment_metrics(exchanges: Sequence[Exchange]) -> Metrics:
-    """What class balance does to verdicts, and what only mending the wrong ones would come to.
+    """Metrics of verdicts that allow for class balance, and the accuracy if only wrong answers were refined.
 
-    Returns: `balanced`, the mean of discriminability on right and on wrong answers (unparsed: wrong); `f1_wrong`, with
-        "the answer is wrong" as the positive class, and its `precision_wrong` and `recall_wrong`; `f1_always_wrong`,
-        what a critic gets that calls everything wrong; `acc_oracle`, accuracy where only wrong answers are refined.
-        None: nothing to divide by.
+    Returns: `balanced`, the mean of discriminability on right and on wrong answers (unparsed: wrong). `f1_wrong`,
+        `precision_wrong` and `recall_wrong`, with "the answer is wrong" as the positive class. `f1_always_wrong`, that
+        of a critic that calls everything wrong. `acc_oracle`, the accuracy if only wrong answers are refined. None:
+        nothing to divide by.
     """
-    right = [each for each in exchanges if each.answer_correct]
-    wrong = [each for each in exchanges if not each.answer_correct]
-    flagged = [each for each in exchanges if each.verdict == "wrong"]
-    hits = sum(not each.answer_correct for each in flagged)
-    fixed = [bool(each.refinement_correct) for each in wrong]
-    classes = [fmean(each.judged_right for each in those) for those in (right, wrong) if those]
-    asked = bool(exchanges) and all(each.refinement_correct is not None for each in exchanges)
+    right = [exchange for exchange in exchanges if exchange.answer_correct]
+    wrong = [exchange for exchange in exchanges if not exchange.answer_correct]
+    flagged = [exchange for exchange in exchanges if exchange.verdict == "wrong"]
+    hits = sum(not exchange.answer_correct for exchange in flagged)
+    num_fixed = sum(bool(exchange.refinement_correct) for exchange in wrong)
+    classes = [fmean(exchange.judged_right for exchange in part) for part in (right, wrong) if part]
+    is_refined = bool(exchanges) and all(exchange.refinement_correct is not None for exchange in exchanges)
     return {
         "balanced": fmean(classes) if len(classes) == 2 else None,
         "precision_wrong": hits / len(flagged) if flagged else None,
         "recall_wrong": hits / len(wrong) if wrong else None,
         "f1_wrong": 2 * hits / (len(flagged) + len(wrong)) if flagged or wrong else None,
         "f1_always_wrong": 2 * len(wrong) / (len(exchanges) + len(wrong)) if exchanges else None,
-        "acc_oracle": (len(right) + sum(fixed)) / len(exchanges) if asked else None,
+        "acc_oracle": (len(right) + num_fixed) / len(exchanges) if is_refined else None,
     }
 
 
 def processbench(labels: Sequence[int], predictions: Sequence[int | None]) -> Metrics:
-    """Of the earliest wrong step.
+    """ProcessBench's metrics of the first wrong step.
 
     Args:
         labels: its index from 0; -1: no step is wrong.
         predictions: None: unreadable, a miss.
-    Returns: `err`, the share found among items with a wrong step; `cor`, the share of the others that are called
-        flawless; `f1`, their harmonic mean, 0 where both are 0. None: there is no such item.
+    Returns: `err`, the share of right predictions among items with a wrong step, and `cor`, that among the others.
+        `f1`, their harmonic mean, 0 where both are 0. None: there is no such item.
     """
     hits = [(label, label == prediction) for label, prediction in zip(labels, predictions, strict=True)]
-    err = [hit for label, hit in hits if label != -1]
-    cor = [hit for label, hit in hits if label == -1]
-    found: Metrics = {"err": fmean(err) if err else None, "cor": fmean(cor) if cor else None}
-    one, other = found["err"], found["cor"]
-    if one is None or other is None:
-        return found | {"f1": None}
-    return found | {"f1": 2 * one * other / (one + other) if one + other else 0.0}
+    wrong = [hit for label, hit in hits if label != -1]
+    without_error = [hit for label, hit in hits if label == -1]
+    err, cor = (fmean(part) if part else None for part in (wrong, without_error))
+    f1 = None
+    if err is not None and cor is not None:
+        f1 = 2 * err * cor / (err + cor) if err + cor else 0.0
+    return {"err": err, "cor": cor, "f1": f1}
 
 
 def error_reduction(before: float, after: float) -> float | None:
-    """Which share of the errors has gone: (after - before) / (1 - before). None where there were none."""
+    """The share of the errors that is gone: (after - before) / (1 - before). None if there were none."""
     return (after - before) / (1 - before) if before < 1 else None

@@ -102,6 +102,10 @@ class Evaluator(ABC, Generic[C]):
             labels: `phase`, `step` and `split`, for the traces.
         """
 
+    def validate(self, step: int, *, phase: str = "train") -> Batch:
+        """Metrics and traces of the validation tasks, for the step of a phase."""
+        raise NotImplementedError
+
     @property
     def rows(self) -> tuple[str, ...]:
         """The rows of the final table, in the order of their tests."""

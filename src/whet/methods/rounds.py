@@ -79,7 +79,7 @@ def learning_phase(
     Args:
         count: examples in it when the phase begins.
         pool: the examples.
-        num_epochs: how often each is learnt, on average.
+        num_epochs: how often each is learnt, on average. It may be a fraction.
         rows_per_step: examples in a batch.
         validate: called as `validate(step, phase=name)`.
     """
@@ -124,7 +124,7 @@ def episode_weights(
     Args:
         rewards: of the environment, in the order of the samples. None: the episode failed, and is left out of sums too.
         weighting: `binary`: 1 where the reward is more than `above` (equal is not enough). `reward`: the score.
-            `self_normalised`: the scores of selected episodes, divided by their sum.
+            `self_normalised`: the scores of selected episodes, divided by their sum. They add up to 1.
         keep: selects among episodes with a weight: the `first`, the `best` reward (the first of equals), or `all`.
             Others get 0.
         above: a reward. Only `binary` uses it.

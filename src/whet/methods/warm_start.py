@@ -21,7 +21,7 @@ from whet.tasks.demonstrators import Demonstrator
 from whet.tasks.files import DataError
 from whet.trainer.loop import Batch, Loop, Phase
 from whet.trainer.losses import imitation
-from whet.types import Row, tail_row
+from whet.types import Row, Segment, as_row, tail_row
 
 
 def demonstration_row(
@@ -43,6 +43,15 @@ def demonstration_rows(demonstrations: Iterable[Demonstration], policy: Policy, 
     return [
         demonstration_row(demonstration, policy.name, policy.tokenizer, **fields) for demonstration in demonstrations
     ]
+
+
+def example_row(segment: Segment, kind: str, *, context: Sequence[int] | None = None) -> Row:
+    """A sampled segment as a row to imitate: without logprobs, at temperature 1.
+
+    Args:
+        context: None: the context in which it was sampled.
+    """
+    return as_row(segment, 1.0, context=context, kind=kind, logprobs=None, temperature=1.0, versions=())
 
 
 def imitation_phase(

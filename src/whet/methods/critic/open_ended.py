@@ -118,10 +118,10 @@ class OpenEndedEvaluator(CriticEvaluator[OpenEndedConfig]):
 
     def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
         metrics, traces = super().tested(name, tasks, labels)
-        if name == NO_CRITIC:
-            answers = [Episode(task=task, segments=(self.greedy(tasks)[task.id],)) for task in tasks]
-            metrics = {**metrics, **score_metrics(self.read(answers), HIGH - LOW)}
-        return metrics, traces
+        if name != NO_CRITIC:
+            return dict(metrics), traces
+        answers = [Episode(task=task, segments=(self.greedy(tasks)[task.id],)) for task in tasks]
+        return {**metrics, **score_metrics(self.read(answers), HIGH - LOW)}, traces
 
 
 class OpenEnded(CriticAlgorithm[OpenEndedConfig]):

@@ -29,11 +29,11 @@ from whet.methods.critics import (
     sample_critiques,
     step_metrics,
 )
-from whet.methods.warm_start import imitation_phase
+from whet.methods.warm_start import example_row, imitation_phase
 from whet.seeds import seed_of
 from whet.trainer.buffers import Queue
 from whet.trainer.loop import Batch, Phase, Selection
-from whet.types import Row, as_row
+from whet.types import Row
 
 BEST = "critic_star"
 """The critic of the best validation of all rounds, frozen."""
@@ -134,7 +134,7 @@ class Star(CriticAlgorithm[StarConfig]):
 def imitated(scored: ScoredSegment) -> Row:
     """A critique as a row to imitate; its kind is the class of its answer."""
     kind = CLASSES[0] if is_right(scored.episode.segments[0]) else CLASSES[1]
-    return as_row(scored.segment, 1.0, kind=kind, logprobs=None, temperature=1.0, versions=())
+    return example_row(scored.segment, kind)
 
 
 def num_taken(num_kept: Mapping[str, Any], *, balanced: bool) -> int:

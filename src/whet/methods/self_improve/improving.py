@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from whet.evaluation.difficulty import HARD, level_shares, tail_narrowing
@@ -27,10 +27,11 @@ from whet.methods.self_improve.exploration_metrics import (
     normalised,
     num_distinct,
 )
+from whet.methods.warm_start import example_row
 from whet.rollout.roles import num_written
 from whet.tasks.chains import answer_text, parse_chain
 from whet.tasks.demonstrations import solution_steps
-from whet.types import Episode, Row, Segment, Task, as_row
+from whet.types import Episode, Row, Segment, Task
 
 ANSWER, REFINED, CONDITIONAL = "answer", "refined", "conditional"
 KINDS = (ANSWER, REFINED, CONDITIONAL)
@@ -151,12 +152,11 @@ class Question:
         rows = []
         for segment, attempt in chosen[:cap]:
             if segment is attempt.answer:
-                rows.append(_imitated(as_row(segment, 1.0, kind=ANSWER)))
+                rows.append(example_row(segment, ANSWER))
                 continue
-            rows.append(
-                as_row(segment, 1.0, context=attempt.answer.context, kind=REFINED, temperature=1.0, versions=())
-            )
-            rows += [_imitated(as_row(segment, 1.0, kind=CONDITIONAL))] if conditional else []
+            rows.append(example_row(segment, REFINED, context=attempt.answer.context))
+            if conditional:
+                rows.append(example_row(segment, CONDITIONAL))
         return rows
 
     def explored(self, level: int | None) -> Explored:
@@ -264,10 +264,6 @@ def mean_of(rows: Sequence[Mapping[str, float | None]]) -> Metrics:
         values = [value for row in rows if (value := row.get(name)) is not None]
         means[name] = sum(values) / len(values) if values else None
     return means
-
-
-def _imitated(row: Row) -> Row:
-    return replace(row, logprobs=None, temperature=1.0, versions=())
 
 
 def _is_unknown(segment: Segment) -> bool:
