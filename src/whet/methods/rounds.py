@@ -44,23 +44,23 @@ class RoundSamples:
 
     def __init__(self, store: Store, base: Sequence[Rows], merge: Merge) -> None:
         self.base, self.merge = base, merge
-        self.kept = store.rows("kept")
+        self.examples = store.rows("kept")
         """A batch for each example, in the order of sampling. Its key begins with the round's number."""
 
     def begin(self, number: int) -> None:
         """Drops what round `number` and later ones do not need."""
         first = number - num_remembered(self.merge, number)
-        for key in [key for key in self.kept.batches if round_of(key) < first]:
-            self.kept.take(key)
+        for key in [key for key in self.examples.batches if round_of(key) < first]:
+            self.examples.take(key)
 
     def put(self, number: int, key: str, rows: Rows) -> None:
         """Args: key: of the example, unique within the round."""
-        self.kept.put(f"{number}/{key}", rows)
+        self.examples.put(f"{number}/{key}", rows)
 
     def merged(self, number: int) -> list[Rows]:
         """The examples that a round learns from."""
         rounds: list[list[Rows]] = [[] for _ in range(number)]
-        for key, rows in self.kept.batches.items():
+        for key, rows in self.examples.batches.items():
             rounds[round_of(key) - 1].append(rows)
         return merged(self.base, rounds, self.merge)
 

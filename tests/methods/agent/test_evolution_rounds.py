@@ -95,7 +95,7 @@ def test_a_round_begins_with_what_it_may_still_need(merge, left):
     for number in (1, 2):
         rounds.take(number, [explored_episode("maze", number, 1.0)], [1.0])
     rounds.begin(3)
-    assert len(rounds.kept) == left
+    assert len(rounds.examples) == left
     assert len(rounds.explored) == 0
 
 

@@ -32,7 +32,7 @@ from whet.seeds import seed_of
 from whet.trainer.loop import Phase
 from whet.types import Row
 
-GIVEN = "what is learnt is given, and no episode is played to learn from"
+NO_ROLLOUTS = "what is learnt is given, and no episode is played to learn from"
 
 
 class AgentCloneConfig(AgentRunConfig):
@@ -46,9 +46,9 @@ class AgentCloneConfig(AgentRunConfig):
     items, and the policy learns from their successes."""
     expert: Annotated[ExpertConfig, ActsUnless("trajectories")] = ExpertConfig()
     """How the experts act, where no files are given."""
-    max_turns: Annotated[PerStep[int | None], NoEffect(GIVEN, MEASURED)] = Field(None, ge=1)
-    rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), NoEffect(GIVEN)] = Field({})
-    traces_per_step: Annotated[int, NoEffect(GIVEN)] = Field(4, ge=0)
+    max_turns: Annotated[PerStep[int | None], NoEffect(NO_ROLLOUTS, MEASURED)] = Field(None, ge=1)
+    rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), NoEffect(NO_ROLLOUTS)] = Field({})
+    traces_per_step: Annotated[int, NoEffect(NO_ROLLOUTS)] = Field(4, ge=0)
     num_steps: int = Field(200, ge=1, le=10**9)
     """Batches."""
     rows_per_step: int = Field(16, ge=1)

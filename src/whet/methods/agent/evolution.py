@@ -133,7 +133,7 @@ class Rounds(RoundSamples):
         counts = {
             "explored": Counter(str(task.info[ENVIRONMENT]) for task in tasks),
             "failed": Counter(str(task.info[ENVIRONMENT]) for task in tasks if task.info[REWARD] is None),
-            "kept": Counter(rows[0].kind for key, rows in self.kept.batches.items() if round_of(key) == number),
+            "kept": Counter(rows[0].kind for key, rows in self.examples.batches.items() if round_of(key) == number),
             "merged": Counter(rows[0].kind for rows in self.merged(number)),
         }
         names = sorted({name for counter in counts.values() for name in counter})

@@ -162,7 +162,7 @@ class SelfTalkEvaluator(PolicyEvaluator[SelfTalkConfig]):
         return self.logged({("before", 1): "before", **learnt})
 
 
-def ask_everybody(algorithm: SelfTalkMethod) -> list[Conversation]:
+def ask_all_models(algorithm: SelfTalkMethod) -> list[Conversation]:
     config, run = algorithm.config, algorithm.run
     conversations = ask_policy(algorithm)
     conversations += of_rounds((POLICY, "critic"), run.prompts, run.questions, config.roles.written)
@@ -172,7 +172,7 @@ def ask_everybody(algorithm: SelfTalkMethod) -> list[Conversation]:
     return conversations
 
 
-def what_is_built(algorithm: SelfTalkMethod) -> list[str]:
+def plan_lines(algorithm: SelfTalkMethod) -> list[str]:
     config = algorithm.config
     chains = config.num_steps * config.prompts_per_step * config.group_size
     return [f"then build {chains:,} chains in {config.num_steps} steps, learn what is kept of them in each form "
@@ -189,8 +189,8 @@ class SelfTalkMethod(PolicyAlgorithm[SelfTalkConfig]):
         report=load_report("self_talk"),
         evaluator=SelfTalkEvaluator,
         final_policies=(POLICY, *(OF_RUN[arm] for arm in ARMS)),
-        conversations=ask_everybody,
-        plan=what_is_built,
+        conversations=ask_all_models,
+        plan=plan_lines,
     )
 
     def __init__(self, config: SelfTalkConfig, run: RunContext) -> None:
@@ -250,30 +250,36 @@ class SelfTalkMethod(PolicyAlgorithm[SelfTalkConfig]):
         return choose_chains(self._queue, self.config.clean_share, seed_of(self.config.seed, "clean"))
 
     @property
-    def _made(self) -> list[Form]:
-        """The forms of records that are made; all others follow from the chain."""
+    def _forms(self) -> list[Form]:
+        """The forms of records to make; other texts follow from the chain."""
         return ["step", "response"] if "response" in self.config.forms else ["step"]
 
     def _begin(self) -> None:
         self.run.loop.freeze(POLICY, INITIAL)
 
-    def _talking(self, step: int) -> SelfTalk:
-        config, roles, sit = self.config, self.config.roles, self.run.runtime.role
+    def _rollout(self, step: int) -> SelfTalk:
+        config, sampling, role = self.config, self.config.roles, self.run.runtime.role
         rule = RULE_CRITICS.get(config.feedback)
-        smoother = sit("smoother", "smoother", config.smoothing) if config.smoother else None
         critic = config.feedback if rule else config.critic
-        who = {"actor": config.policy, "critic": critic, "smoother": config.smoother}
+        models = {"actor": config.policy, "critic": critic, "smoother": config.smoother}
         return SelfTalk(
-            self.run.prompts, self.voice, sit("actor", POLICY, roles.answer), sit("actor", POLICY, roles.refinement),
-            rule or sit("critic", "critic", roles.critique), (config.seed, "build", step), config.max_rounds,
-            self._made, smoother, {role: _name(settings) for role, settings in who.items()},
-        )  # fmt: skip
+            self.run.prompts,
+            self.voice,
+            role("actor", POLICY, sampling.answer),
+            role("actor", POLICY, sampling.refinement),
+            rule or role("critic", "critic", sampling.critique),
+            (config.seed, "build", step),
+            config.max_rounds,
+            self._forms,
+            role("smoother", "smoother", config.smoothing) if config.smoother else None,
+            {name: _name(model) for name, model in models.items()},
+        )
 
     def _build(self, step: int) -> Batch:
         """Makes chains by the current actor and critic, and stores them."""
         config = self.config
         tasks = self.run.next_tasks(step, config.prompts_per_step)
-        groups = self.run.runtime.by_task(self._talking(step), tasks, num_samples=config.group_size)
+        groups = self.run.runtime.by_task(self._rollout(step), tasks, num_samples=config.group_size)
         episodes = [episode for group in groups for episode in group]
         encode, limit = self.run.loop.policies[POLICY].tokenizer.encode, config.sampling.max_new_tokens
         chains = [chain_of(episode, encode, limit) for episode in episodes if episode.outcome not in FAULTS]
@@ -292,7 +298,7 @@ class SelfTalkMethod(PolicyAlgorithm[SelfTalkConfig]):
         )
 
     def _end(self) -> dict[str, Any]:
-        """Writes the records that are learnt, and counts what became of all chains."""
+        """Writes the records that are learnt, and counts all chains by their fate."""
         fates = Counter(fate_of(chain) for chain in self._queue)
         learnt = self._chosen
         records = [talk for chain in learnt for talk in chain.segments[0].parsed["talks"]]

@@ -353,7 +353,7 @@ class CritiqueLoop(PolicyAlgorithm[CritiqueLoopConfig]):
 
     def _round_metrics(self, number: int) -> dict[str, float | None]:
         """The round's numbers, of all its questions."""
-        rows = [row for key, rows in self.solutions.kept.batches.items() if round_of(key) == number for row in rows]
+        rows = [row for key, rows in self.solutions.examples.batches.items() if round_of(key) == number for row in rows]
         levels = self.levels.by_id
         source = [levels[task.id] for task in self.pool if task.id in levels]
         metrics = round_metrics([task.info for task in self.explored], rows, source)
