@@ -31,6 +31,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 OTHERS = {"chromium", "java"}
 """Fixtures that start a program of others."""
+COSTLY = ("critique_run",)
+"""Fixtures of the session that take seconds: all tests that use one go to one process."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,7 +49,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 for name, found in item._fixtureinfo.name2fixturedefs.items()
                 if found[-1].scope == "module"
             ]
-            if shared and item.get_closest_marker("xdist_group") is None:
+            costly = [name for name in COSTLY if name in item.fixturenames]
+            if costly:
+                item.add_marker(pytest.mark.xdist_group(costly[0]))
+            elif shared and item.get_closest_marker("xdist_group") is None:
                 item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {max(shared)}"))
 
 

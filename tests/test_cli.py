@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -141,14 +142,16 @@ def test_a_folder_with_something_else_in_it(tmp_path, small_run):
     assert (tmp_path / "thesis.tex").read_text() == "precious"
 
 
-def test_overwrite_deletes_what_a_run_wrote_and_nothing_else_and_not_before_the_new_one_is_ready(tmp_path, small_run):
+def test_overwrite_deletes_what_a_run_wrote_and_nothing_else_and_not_before_the_new_one_is_ready(
+    tmp_path, small_run, critique_run
+):
     project = tmp_path / "project"
     project.mkdir()
     (project / "config.yaml").write_text("a: 1\n")
     (project / "thesis.tex").write_text("precious")
     assert "no run" in complaint("train", "critique_rl", *small_run, "--out", project, "--overwrite")
     run = tmp_path / "run"
-    whet("train", "critique_rl", *small_run, "--out", run)
+    shutil.copytree(critique_run, run, symlinks=True)
     (run / "notes.txt").write_text("precious too")
     complaint("train", "critique_rl", "critic.path=/no/model", "--out", run, "--overwrite")
     assert (run / "summary.json").exists()

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from support.commands import ENVIRONMENT
+from support.commands import ENVIRONMENT, whet
 from support.counter import AsyncCounter, Counter, info_of
 from whet.exits import ProcessExit, exits_refused
 from whet.rollout.driver import Ask
@@ -124,12 +124,11 @@ def ends(episode, index):
 def test_no_plug_in_ends_a_run_with_the_code_of_success(tmp_path, random_model, call, at_import):
     plugin = tmp_path / "ends.py"
     plugin.write_text(PLUGIN.format(call=call, at_import=at_import))
-    command = [
-        sys.executable, "-m", "whet.cli", "train", "grpo", f"policy.path={random_model}", "num_threads=1",
-        "data.num_train=8", "data.num_validation=2", "data.num_test=2", "num_steps=1", "prompts_per_step=2",
-        "group_size=2", f"plugins=[{plugin}]", "rewards.ends=1", "--out", str(tmp_path / "run"),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    done = whet(
+        "train", "grpo", f"policy.path={random_model}", "num_threads=1", "data.num_train=8", "data.num_validation=2",
+        "data.num_test=2", "num_steps=1", "prompts_per_step=2", "group_size=2", f"plugins=[{plugin}]",
+        "rewards.ends=1", "--out", tmp_path / "run", check=False,
+    )  # fmt: skip
     assert done.returncode in (1, 2), done.stderr
     assert "Traceback" not in done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("whet: ")]

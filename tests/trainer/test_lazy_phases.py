@@ -52,6 +52,12 @@ def stopped(name: str, run: Path, phase: str, step: int, *settings: str) -> None
         begun(name, run, *settings, progress=StopAt(phase, step)).go()
 
 
+def stopped_again(run: Path, phase: str, step: int) -> None:
+    """Resumed, and stopped at a later place."""
+    with pytest.raises(Stopped):
+        launch.resume(run, StopAt(phase, step)).go()
+
+
 # --- what one phase finds, the next can use ---------------------------------------------------------------------------
 
 
@@ -84,12 +90,12 @@ def test_a_phase_may_take_all_that_another_put_into_the_store(unbroken):
     assert (last / "episodes" / "hard.jsonl").read_text() == ""
 
 
-@pytest.mark.parametrize(
-    ("phase", "step"), [("before", 1), ("look", 1), ("look", 3), ("drill", 1), ("drill", 2), ("after", 1), ("after", 2)]
-)
-def test_stopped_in_any_phase_it_goes_on_to_the_same_bits(unbroken, tmp_path, phase, step):
-    run = tmp_path / "run"
-    stopped("second_look", run, phase, step, *SMALL)
+def test_stopped_in_any_phase_it_goes_on_to_the_same_bits(unbroken, tmp_path):
+    """One run, stopped and resumed seven times: after first, middle and last steps of its phases."""
+    run, first = tmp_path / "run", ("before", 1)
+    stopped("second_look", run, *first, *SMALL)
+    for place in (("look", 1), ("look", 3), ("drill", 1), ("drill", 2), ("after", 1), ("after", 2)):
+        stopped_again(run, *place)
     launch.resume(run, Quiet()).go()
     same_bits(unbroken, run)
     assert saved(run)["done"] == saved(unbroken)["done"]
@@ -149,17 +155,19 @@ def test_a_gate_that_opened_is_open_after_a_stop(name, tmp_path):
     whole.go()
     shut.go()
     assert metrics_up_to(tmp_path / "unbroken", opens) == metrics_up_to(tmp_path / "shut", opens)
-    for stop in sorted({max(1, opens - 1), opens, opens + 1, 5}):
-        run = tmp_path / str(stop)
-        stopped("grpo", run, "train", stop, *GRPO, setting)
+    run = tmp_path / "run"
+    for stop in sorted({max(1, opens - 1), opens, opens + 1, 5}):  # of one run, which goes on to the next stop
+        if run.exists():
+            stopped_again(run, "train", stop)
+        else:
+            stopped("grpo", run, "train", stop, *GRPO, setting)
         gate = Gate(**saved(run)["gates"][key])
         if name == "temperature":
             assert gate.position == min(stop, 2)
         else:
             assert gate == (Gate(1) if stop >= opens else Gate(0, stop))
-        begun_again = launch.resume(run, Quiet())
-        begun_again.go()
-        same_bits(tmp_path / "unbroken", run)
+    launch.resume(run, Quiet()).go()
+    same_bits(tmp_path / "unbroken", run)
     differs = [
         (weights(tmp_path / "unbroken")[each] != value).any() for each, value in weights(tmp_path / "shut").items()
     ]

@@ -51,9 +51,15 @@ def test_a_killed_run_resumes_to_the_same_bits(regime, tmp_path):
     same_bits(tmp_path / "unbroken", run)
 
 
-def test_eval_measures_the_policies_of_a_run(tmp_path):
-    run = tmp_path / "run"
-    whet("train", "grpo", *SMALL, "--out", run)
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A finished run of one step. Tests add to its `eval` and change nothing else."""
+    folder = tmp_path_factory.mktemp("runs") / "grpo"
+    whet("train", "grpo", *SMALL, "num_steps=1", "--out", folder)
+    return folder
+
+
+def test_eval_measures_the_policies_of_a_run(run):
     done = whet("eval", run, "--samples", 3, "--critic", "last", "--split", "validation")
     assert "Last" in done.stdout
     [record] = (run / "eval").glob("last-validation-n8-k3-t1.json")  # the run's own temperature
@@ -71,9 +77,7 @@ def test_eval_measures_the_policies_of_a_run(tmp_path):
     assert "choose of: best, last" in " ".join(refused.stderr.split())
 
 
-def test_another_method_in_the_folder_is_refused(tmp_path):
-    run = tmp_path / "run"
-    whet("train", "grpo", *SMALL, "num_steps=1", "--out", run)
+def test_another_method_in_the_folder_is_refused(run):
     refused = whet("train", "critique_rl", "--out", run, check=False)
     assert refused.returncode == 1
     assert "a run of another method, policy_gradient" in " ".join(refused.stderr.split())
