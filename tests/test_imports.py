@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -130,7 +130,8 @@ class Import:
     """Under `if TYPE_CHECKING`: nothing is imported when the program runs."""
 
 
-def imports(tree: ast.Module, package: str) -> Iterator[Import]:
+@cache
+def imports(tree: ast.Module, package: str) -> list[Import]:
     """Every import in a module, also those under `if`, `try` and `TYPE_CHECKING`, and `import_module("...")`.
 
     Args:
@@ -148,6 +149,7 @@ def imports(tree: ast.Module, package: str) -> Iterator[Import]:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
+    found = []
     for node in ast.walk(tree):
         modules: list[str] = []
         if isinstance(node, ast.Import):
@@ -155,9 +157,16 @@ def imports(tree: ast.Module, package: str) -> Iterator[Import]:
         elif isinstance(node, ast.ImportFrom):
             parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             modules = [".".join([*parents, *filter(None, [node.module]), alias.name]) for alias in node.names]
-        elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func) and node.args:
+        elif isinstance(node, ast.Call) and node.args and "import_module" in ast.unparse(node.func):
             modules = [str(node.args[0].value)] if isinstance(node.args[0], ast.Constant) else []
-        yield from (Import(module, node.lineno, node in late, node in for_types) for module in modules)
+        found += [Import(module, node.lineno, node in late, node in for_types) for module in modules]
+    return found
+
+
+@cache
+def parsed(text: str) -> ast.Module:
+    """Of a file's text; several checks read every file."""
+    return ast.parse(text)
 
 
 def problems(file: Path, text: str) -> list[str]:
@@ -176,7 +185,7 @@ def problems(file: Path, text: str) -> list[str]:
     else:
         return [f"{file}: {parts[1]} is no room; add it to ALLOWED, with the rooms that it may import"]
     found = []
-    for each in imports(ast.parse(text), ".".join(file.parent.parts)):
+    for each in imports(parsed(text), ".".join(file.parent.parts)):
         sentence = problem(room, each)
         if sentence:
             found.append(f"{file}:{each.line}: {sentence}")
@@ -305,7 +314,7 @@ def modules() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for name, place in known.items():
         file, package = FILES[place], ".".join(place.parent.parts)
-        each = [i for i in imports(ast.parse(file.read_text()), package) if not i.in_function and not i.for_types]
+        each = [i for i in imports(parsed(file.read_text()), package) if not i.in_function and not i.for_types]
         # `from a import b` may mean a module b in a, or a name in a.
         targets = {i.module if i.module in known else i.module.rpartition(".")[0] for i in each}
         found[name] = (targets & known.keys()) - {name}
@@ -335,7 +344,7 @@ def family_of(module: str) -> str | None:
 def defining_modules() -> dict[str, set[str]]:
     """Every module, and those that define what it imports: a package that passes a name on is no stop on the way."""
     trees = {
-        ".".join(place.with_suffix("").parts).removesuffix(".__init__"): (place, ast.parse(file.read_text()))
+        ".".join(place.with_suffix("").parts).removesuffix(".__init__"): (place, parsed(file.read_text()))
         for place, file in FILES.items()
         if place.parts[0] == "whet"
     }
