@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
@@ -94,6 +94,15 @@ def _write_page(path: Path, page: str) -> None:
     write_atomic(path, page.encode("utf-8", errors="replace").decode())
 
 
+@lru_cache(maxsize=1)
+def _template() -> Template:
+    """Compiled once, for all pages of a process."""
+    environment = Environment(
+        loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("template.html.j2")
+
+
 def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = False) -> str:
     """The page of a run, as HTML.
 
@@ -101,16 +110,13 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
         max_exchanges: as in `write_report`.
         only_traces: leave out all sections on the run itself.
     """
-    environment = Environment(
-        loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     report_spec = run.report_spec
     traces = browser(run.exchanges, max_exchanges, report_spec)
     rows = summary_rows(run.summary, report_spec)
     strategies = [] if only_traces else list(read_scaling_records(run.folder))
     charts = curves(run) | {"strategies": scaling_charts(strategies)}
     script = "\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS[report_spec.view])
-    return environment.get_template("template.html.j2").render(
+    return _template().render(
         **_table_fields(run, rows),
         **_note_fields([] if only_traces else health_notes(run)),
         name=run.folder.resolve().name,

@@ -6,6 +6,7 @@ Every checkpoint holds it. It is compared before a run resumes, so that no run s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
@@ -49,7 +50,7 @@ def compute_provenance(config: RunConfig) -> dict[str, Any]:
         "versions": {
             "whet": version(),
             **{name: installed for name in PACKAGES if (installed := _version(name))},
-            "whet's code": _code_digest(),
+            "whet's code": _code_digest(PACKAGE),
             "processor features": torch.backends.cpu.get_cpu_capability(),
             **({"GPU": torch.cuda.get_device_name(0)} if torch.cuda.is_available() else {}),
         },
@@ -204,11 +205,13 @@ def _model_folder(name: str) -> Path | None:
     return Path(config_file).parent if isinstance(config_file, str) else None
 
 
-def _code_digest() -> str:
-    """A digest of this package's modules, as code changes more often than its version."""
+@cache
+def _code_digest(package: Path) -> str:
+    """A digest of a package's modules: one version number may have seen many of them. A process runs the modules
+    that it has imported, so the first digest holds for all its runs."""
     code = sha256()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        code.update(str(path.relative_to(PACKAGE)).encode() + path.read_bytes())
+    for path in sorted(package.rglob("*.py")):
+        code.update(str(path.relative_to(package)).encode() + path.read_bytes())
     return code.hexdigest()[:12]
 
 
