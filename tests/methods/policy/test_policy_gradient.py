@@ -19,7 +19,7 @@ from whet.run_folder.folder import RunFolder
 REPLAY = ("off_policy.kind=replay", "off_policy.staleness=1")
 SMALL = (
     "num_threads=1", "data.num_train=40", "data.num_validation=4", "data.num_test=4", "num_steps=3",
-    "prompts_per_step=4", "group_size=4", "validate_every=2", "evaluation.num_samples=2", "checkpoint_every=1",
+    "prompts_per_step=4", "group_size=4", "validate_every=2", "evaluation.num_samples=2", "checkpoint_every=0",
     "learning.minibatch_rows=8", "probe_every=1",
 )  # fmt: skip
 PRESETS = [
