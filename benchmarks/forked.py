@@ -26,7 +26,7 @@ import whet.run.evaluate
 import whet.run.launch  # noqa: F401
 from whet.cli import app
 from whet.methods.critique_data.records import FILES
-from whet.run_folder.folder import MANIFESTS
+from whet.run_folder.folder import ROUNDS
 from whet.trainer.checkpoint import MANIFEST, damage, newest_first
 
 TIMES = ("time/", "throughput/", "endpoint/")
@@ -93,7 +93,7 @@ def end_state(folder: Path) -> dict[str, Any]:
     """What two runs with the same bits have in common: the last checkpoint's tensors, store and place in the run,
     metrics but for times, traces, measurements, what became of rounds, and the final table."""
     found: dict[str, Any] = {}
-    files = ("traces/*", "eval/*", "answers.jsonl", MANIFESTS, *FILES)
+    files = ("traces/*", "eval/*", "answers.jsonl", ROUNDS, *FILES)
     for path in [path for each in files for path in folder.glob(each)]:
         found[str(path.relative_to(folder))] = path.read_bytes()
     lines = (folder / "metrics.jsonl").read_text().splitlines()

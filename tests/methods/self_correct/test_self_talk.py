@@ -17,7 +17,7 @@ from whet.methods.self_correct.examples import FORMS, demonstration_of, row_of, 
 from whet.methods.self_correct.records import find_problems, mistakes, numbers, of_record, plain_text
 from whet.methods.self_correct.rollout import FATES
 from whet.run.session import prepare
-from whet.run_folder.folder import TALKS, RunFolder
+from whet.run_folder.folder import SELF_TALK, RunFolder
 from whet.types import Task
 
 SMALL = (
@@ -33,7 +33,7 @@ def run(tmp_path_factory):
 
 
 def records_of(folder):
-    return [of_record(json.loads(line)) for line in (folder / TALKS).read_text().splitlines()]
+    return [of_record(json.loads(line)) for line in (folder / SELF_TALK).read_text().splitlines()]
 
 
 def test_every_record_holds_on_the_real_tiny_model(run):
