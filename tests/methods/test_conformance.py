@@ -37,7 +37,7 @@ from whet.methods.registry import Preset, preset_of
 from whet.report.curves import stages_of
 from whet.report.page import write_report
 from whet.report.read import read_run
-from whet.rollout.scripted import PLAYERS
+from whet.rollout.scripted import SCRIPTED_AGENTS
 from whet.run import launch, session, start
 from whet.run.evaluate import evaluate
 from whet.run.load import load_run
@@ -334,7 +334,7 @@ def test_its_run_can_be_measured(made):
     assert config == made.config
     found, measured = evaluate(config, made.folder, EvalSettings(split="validation"), Quiet())
     rows = json.loads((made.folder / "summary.json").read_text())["rows"].keys()
-    assert found.keys() - set(PLAYERS) <= rows  # players by rule stand beside an agent
+    assert found.keys() - set(SCRIPTED_AGENTS) <= rows  # scripted agents have rows beside a trained one's
     columns = {column.key for column in measured.algorithm.spec.report.columns if not column.is_sampled}
     assert all(columns <= row.keys() for row in found.values())
     assert len(list((made.folder / "eval").glob("*.traces.jsonl"))) == len(found) > 0

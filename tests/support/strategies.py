@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from whet.evaluation.inference_scaling import BudgetedSamples, Strategy
-from whet.rollout.samples import Samples, kept_round
+from whet.rollout.samples import Samples, cached_round
 
 
 def samples_of(method: Any, task: Any, critic: str = "critic", *, temperature: float | None = None, ledger: Any = None,
                of_run: bool = False, compares: bool = False) -> Samples:  # fmt: skip
     """Fresh ones of a question, nothing of them made yet."""
     roles = method.evaluator.scaling_roles(critic, temperature, of_run=of_run, judged=critic != "no_critic")
-    rounds = roles.sampled if ledger is None else kept_round(roles.sampled, ledger)
+    rounds = roles.sampled if ledger is None else cached_round(roles.sampled, ledger)
     return Samples(task, rounds, roles.greedy, method.run.runtime.retries(), method.spec.reading, compares)
 
 

@@ -4,8 +4,6 @@ Two drivers run the same rollouts. *Lockstep* (`roll_out`) gathers all requests 
 goes on. *Free-running* (`whet.rollout.free`) resumes each rollout as soon as its own answer is there. Both are
 single-threaded and first-in-first-out. So the result is a pure function of rollouts and services: the same requests
 reach the engines in the same order every time.
-
-Services that are functions of a batch: engines, graders and users' functions. They run in the caller's thread.
 """
 
 from __future__ import annotations
@@ -92,10 +90,12 @@ class RunningRollouts:
 
     @property
     def results(self) -> list[Any]:
+        """Of the rollouts, in order. None for those that have not ended."""
         return self._root.results
 
     @property
     def num_open(self) -> int:
+        """Rollouts given to the driver that have not ended."""
         return self._root.missing
 
     @property
@@ -114,25 +114,26 @@ class RunningRollouts:
             self._advance(*self._ready.popleft())
 
     def close(self) -> None:
+        """End all rollouts that have not ended."""
         self._close(self._root)
 
     def _advance(self, task: Task, value: Any) -> None:
         if task.is_closed:
             return
         try:
-            wish = task.rollout.throw(Fault(value)) if isinstance(value, Failure) else task.rollout.send(value)
+            awaited = task.rollout.throw(Fault(value)) if isinstance(value, Failure) else task.rollout.send(value)
         except StopIteration as end:
-            self._through(task, end.value)
+            self._finish(task, end.value)
             return
         except Fault as fault:
-            self._failed(task, fault.failure)
+            self._fail(task, fault.failure)
             return
-        if isinstance(wish, Ask):
-            self._ask(task, wish)
+        if isinstance(awaited, Ask):
+            self._ask(task, awaited)
         else:
-            self._fork(task, wish.rollouts)
+            self._fork(task, awaited.rollouts)
 
-    def _through(self, task: Task, result: Any) -> None:
+    def _finish(self, task: Task, result: Any) -> None:
         parent = task.parent
         assert parent is not None
         task.is_closed = True
@@ -143,7 +144,7 @@ class RunningRollouts:
         elif parent.missing == 0:
             self._ready.append((parent, parent.results))
 
-    def _failed(self, task: Task, failure: Failure) -> None:
+    def _fail(self, task: Task, failure: Failure) -> None:
         """Raises the failure in the rollout that forked this one."""
         parent = task.parent
         assert parent is not None
@@ -190,13 +191,13 @@ def roll_out(
     requests: dict[Task, list[tuple[str, Any]]] = {}
     used: set[str] = set()
 
-    def ask(task: Task, wish: Ask) -> None:
-        waiting.setdefault(wish.service, []).append((task, wish.payload))
-        remember(requests, task, wish, services[wish.service])
+    def ask(task: Task, request: Ask) -> None:
+        waiting.setdefault(request.service, []).append((task, request.payload))
+        remember(requests, task, request, services[request.service])
 
-    under_way = RunningRollouts(rollouts, ask, lambda task: release(services, requests.pop(task, [])))
+    running = RunningRollouts(rollouts, ask, lambda task: release(services, requests.pop(task, [])))
     try:
-        under_way.go()
+        running.go()
         while waiting:
             # The longest queue first: the others can only grow meanwhile, so that batches stay large.
             name = max(waiting, key=lambda service: len(waiting[service]))
@@ -209,14 +210,14 @@ def roll_out(
                 beat(name)
                 answers |= service.advance(wait=True)
             for ticket, (task, _) in enumerate(tasks):
-                under_way.answer(task, answers[ticket])
-            under_way.go()
+                running.answer(task, answers[ticket])
+            running.go()
     except BaseException:
         forget(services, used)
         raise
     finally:
-        under_way.close()
-    return under_way.results
+        running.close()
+    return running.results
 
 
 def forget(services: Mapping[str, Service | BatchFunction], used: Iterable[str]) -> None:
@@ -226,16 +227,16 @@ def forget(services: Mapping[str, Service | BatchFunction], used: Iterable[str])
 
 
 def remember(
-    requests: dict[Task, list[tuple[str, Any]]], task: Task, wish: Ask, service: Service | BatchFunction
+    requests: dict[Task, list[tuple[str, Any]]], task: Task, request: Ask, service: Service | BatchFunction
 ) -> None:
-    """Record a payload for the service's `done`.
+    """Record a request's payload for the service's `done`.
 
     A service with `remembered` reduces the payload first, as a rollout of many turns would hold its context once a
     turn. None and payloads of functions are not recorded.
     """
-    payload = getattr(service, "remembered", lambda payload: payload)(wish.payload)
+    payload = getattr(service, "remembered", lambda payload: payload)(request.payload)
     if payload is not None and not callable(service):
-        requests.setdefault(task.origin, []).append((wish.service, payload))
+        requests.setdefault(task.origin, []).append((request.service, payload))
 
 
 def release(services: Mapping[str, Service | BatchFunction], requests: Iterable[tuple[str, Any]]) -> None:
@@ -247,31 +248,32 @@ def release(services: Mapping[str, Service | BatchFunction], requests: Iterable[
         service_of(services[name]).done(service_payloads)
 
 
-# --- services that are functions of a batch ---------------------------------------------------------------------------
-
-
 @dataclass
 class Batched:
-    """A function that answers a batch of payloads, one answer each, in order; run in the caller's thread."""
+    """A service that is a function of a batch: an engine's `generate`, a grader, a user's function.
+
+    Args:
+        answer: gives one answer a payload, in order. It runs in the caller's thread.
+    """
 
     answer: BatchFunction
     is_stepped: bool = False
     queued: Collection[int] = ()
-    _asked: list[tuple[int, Any]] = field(default_factory=list)
+    _pending: list[tuple[int, Any]] = field(default_factory=list)
 
     def submit(self, ticket: int, payload: Any) -> None:
-        self._asked.append((ticket, payload))
+        self._pending.append((ticket, payload))
 
     def advance(self, *, wait: bool) -> Answers:
         """Answers all pending requests. What the function raises goes to the caller."""
-        pending, self._asked = self._asked, []
+        pending, self._pending = self._pending, []
         answers = self.answer([payload for _, payload in pending]) if pending else []
         return [(ticket, answer) for (ticket, _), answer in zip(pending, answers, strict=True)]
 
     def done(self, payloads: Sequence[Any]) -> None: ...
 
     def restart(self) -> None:
-        self._asked = []
+        self._pending = []
 
 
 def service_of(service: Service | BatchFunction) -> Service:

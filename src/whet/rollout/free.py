@@ -101,10 +101,12 @@ def roll_out_free(
     Returns: the rollouts' results, in order.
     Raises: what a service or a rollout raises, and a fault that no rollout has caught. All rollouts are closed then.
     """
-    return _Play(rollouts, services, clock or Clock(), beat).run()
+    return _FreeRun(rollouts, services, clock or Clock(), beat).run()
 
 
-class _Play:
+class _FreeRun:
+    """One call of `roll_out_free`."""
+
     def __init__(
         self, rollouts: Iterable[Rollout[Any]], services: Mapping[str, Service], clock: Clock, beat: Beat
     ) -> None:
@@ -120,7 +122,8 @@ class _Play:
         """Open tickets whose answers come when they arrive."""
         self.early: dict[int, Any] = {}
         """Answers that have arrived, and are not due yet."""
-        self.asked: dict[Task, list[tuple[str, Any]]] = {}
+        self.requests: dict[Task, list[tuple[str, Any]]] = {}
+        """Service and payload, by the rollout given to the driver, for the services' `done`."""
         self.used: set[str] = set()
         """Names of services that were asked."""
         self.asks: dict[Task, tuple[int, str]] = {}
@@ -128,7 +131,7 @@ class _Play:
         self.cancelled: set[int] = set()
         """Open tickets of closed rollouts."""
         self.rollouts = RunningRollouts(
-            rollouts, self._ask, lambda task: release(services, self.asked.pop(task, [])), self._cancel
+            rollouts, self._ask, lambda task: release(services, self.requests.pop(task, [])), self._cancel
         )
 
     def run(self) -> list[Any]:
@@ -147,19 +150,19 @@ class _Play:
             self.rollouts.close()
         return self.rollouts.results
 
-    def _ask(self, task: Task, wish: Ask) -> None:
+    def _ask(self, task: Task, request: Ask) -> None:
         ticket, self.num_asked = self.num_asked, self.num_asked + 1
-        self.tasks[ticket], self.asks[task] = task, (ticket, wish.service)
-        self.used.add(wish.service)
-        service = self.services[wish.service]
-        remember(self.asked, task, wish, service)
+        self.tasks[ticket], self.asks[task] = task, (ticket, request.service)
+        self.used.add(request.service)
+        service = self.services[request.service]
+        remember(self.requests, task, request, service)
         if service.is_stepped:
-            self.stepped[wish.service] = self.stepped.get(wish.service, 0) + 1
-        elif (due := self.clock.due(wish.service, ticket)) is None:
-            self.free.setdefault(wish.service, set()).add(ticket)
+            self.stepped[request.service] = self.stepped.get(request.service, 0) + 1
+        elif (due := self.clock.due(request.service, ticket)) is None:
+            self.free.setdefault(request.service, set()).add(ticket)
         else:
-            heappush(self.due, (due, ticket, wish.service))
-        service.submit(ticket, wish.payload)
+            heappush(self.due, (due, ticket, request.service))
+        service.submit(ticket, request.payload)
 
     def _step(self) -> None:
         """Every engine with open tickets does one step. If none has any, time moves to the next answer."""

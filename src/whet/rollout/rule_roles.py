@@ -1,10 +1,8 @@
-"""A role that a rule fills: it reads the conversation as a model would, and writes by rule.
+"""A role that a rule fills, and the rule of an actor for the tiny world.
 
-Actors by rule for the tiny world: how much a verdict does to an answer is a number, and not a model's habit.
-
-Critique-RL (arXiv:2510.24320) trains a critic through the refinements of its actor, so what a critic learns depends on
-what a verdict does there. A trained actor has one habit, and it is hard to set. Here it is set. When a critique calls
-the answer wrong, one chance says how often a wrong answer becomes right, another how often a right one becomes wrong.
+The role reads the conversation as a model would, and writes by rule. Critique-RL (arXiv:2510.24320) trains a critic
+through the refinements of its actor, so what a critic learns depends on what a verdict does there. A trained actor has
+one habit, which is hard to set. Here two numbers set it (`VerdictActor`).
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from whet.types import Sampling, Segment
 
 
 class AnsweringRule(Protocol):
-    """Answers and refines."""
+    """Writes what an actor writes: answers, and refinements after a critique."""
 
     def answer(self, question: str, *, seed: int) -> str: ...
 
@@ -65,9 +63,6 @@ class RuleRole:
         return written(self.name, text, policy=self.policy, parent=parent, group=group or {}, seed=seed)
 
 
-# --- actors by rule ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class VerdictActor:
     """Answers as the careless textbook does, and refines by the critique's verdict alone: neither its steps nor its
@@ -76,7 +71,7 @@ class VerdictActor:
     Args:
         mend: in [0, 1]. The chance that a wrong answer becomes right when it is called wrong.
         spoil: in [0, 1]. The chance that a right answer becomes wrong when it is called wrong.
-        author: how it errs in answers.
+        author: which errors its answers have, and how often.
     """
 
     mend: float
@@ -84,10 +79,10 @@ class VerdictActor:
     author: Carelessness = TEXTBOOK
 
     def answer(self, question: str, *, seed: int) -> str:
-        """A worked answer to a chain, by the textbook's author.
+        """A worked answer to a chain, by the author.
 
         Args:
-            seed: of what is drawn; the same one gives the same answer.
+            seed: of the author's errors. The same seed gives the same answer.
         Raises: ValueError where the question is no chain.
         """
         chain = parse_chain(question)
@@ -97,8 +92,9 @@ class VerdictActor:
         """The answer after a critique. It stays as it is unless it was called wrong.
 
         Args:
-            called_wrong: whether the critique's verdict is *wrong*. An unreadable verdict is none.
-            seed: of what is drawn.
+            called_wrong: whether the critique's verdict is *wrong*. An unreadable verdict is not.
+            seed: of the change.
+        Raises: ValueError where the question is no chain.
         """
         # Other draws than the answer's, also where both get the same seed.
         chain, rng = parse_chain(question), random.Random(seed_of("refinement by rule", seed))
@@ -109,11 +105,11 @@ class VerdictActor:
 
 
 def verdict_actor(mend: float, spoil: float, misconceptions: tuple[float, float] | None = None) -> VerdictActor:
-    """A `VerdictActor` whose author writes misconceptions as often as asked for.
+    """A `VerdictActor` whose author has misconceptions of the requested strength.
 
     Args:
-        misconceptions: the lowest and highest share of the times that a misconceived fact is written wrong, in [0, 1].
-            None: the textbook's.
+        misconceptions: lowest and highest chance that a misconceived fact is written wrong, in [0, 1]. None: the
+            textbook's.
     """
     return VerdictActor(mend, spoil, textbook(misconceptions))
 

@@ -1,9 +1,7 @@
-"""The desk: policies and services at hand, by name. Flows ask it for roles; it makes an engine where one is first asked
-for.
+"""The runtime of rollouts: a run's policies, engines and services by name, and the calls of the drivers.
 
-Checks that the members of a group began alike. Otherwise their rewards cannot be compared.
-
-Reports rollouts that make no progress, with the service they wait for and all thread stacks.
+Rollout functions get their roles here. `unequal_start` checks that the members of a group began alike, and `Watchdog`
+reports rollouts that make no progress.
 """
 
 from __future__ import annotations
@@ -35,56 +33,66 @@ from whet.types import FAULTS, Episode, Row, Sampling, Segment
 
 T = TypeVar("T")
 SCORER = "scorer"
-"""The service that scores rows: payloads are rows, answers the logprobs of what trains in them, a float each."""
+"""The service that scores rows: payloads are rows, answers the logprobs of their trained tokens, a float each."""
+MAX_SHOWN = 80
+"""Characters that a message quotes of each first observation, around the first difference."""
+logger = logging.getLogger(__name__)
 
 
 class Runtime(Mapping[str, Any]):
-    """Policies, endpoints and services at hand; as a mapping, what answers whole batches by the name that flows ask
-    for: the grader, an engine's `generate`, an endpoint.
+    """Policies, endpoints and services. As a mapping: the services of the lockstep driver, by name.
+
+    These are the grader, the scorer, the environments, each endpoint, and of each policy its engine's `generate`.
 
     Args:
-        policies: the run's own dict, which may come to hold more of them.
+        policies: the run's dict, to which policies may be added later.
         grade: grades a batch of `(reply, task)`.
-        endpoints: by the name of their seat.
-        worlds: the environments, if there are any.
+        settings: of the engines.
+        endpoints: by the name of their role.
+        faults: how often failures are retried, and how many end the run.
+        envs: the environments, if there are any.
     """
 
     def __init__(
-        self, policies: Mapping[str, Policy], grade: BatchFunction, settings: EngineConfig,
-        endpoints: Mapping[str, EndpointEngine] | None = None, faults: FaultsConfig | None = None,
+        self,
+        policies: Mapping[str, Policy],
+        grade: BatchFunction,
+        settings: EngineConfig,
+        endpoints: Mapping[str, EndpointEngine] | None = None,
+        faults: FaultsConfig | None = None,
         envs: Environments | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.policies, self.grade, self.settings = policies, grade, settings
         self.endpoints, self.faults, self.envs = endpoints or {}, faults or FaultsConfig(), envs
         self.episode_counts = EpisodeCounts(budget=self.faults.budget)
         self.watchdog = Watchdog(self.faults.stall_s)
         self.arrivals = Arrivals()
         self.say_unequal: Callable[[str], None] = lambda text: None
-        """Is told where members of a group got other prompts."""
+        """Receives a sentence where members of a group began with different prompts."""
         self.num_late = 0
         """Answers that came later than they were due."""
         self.engine_made: Callable[[str, Engine], None] = lambda name, engine: None
-        """Receives each engine that is made, and the name of its policy, before anything is asked of it."""
+        """Receives the policy's name and each new engine, before its first request."""
         self._engines: dict[str, tuple[Policy, Engine]] = {}
-        """With the policy that each was made for."""
+        """By name, with the policy that the engine was made for."""
         self._num_before = 0
-        """Tokens of engines that are gone."""
+        """Tokens of engines that were replaced."""
 
     @property
     def is_free(self) -> bool:
-        """Whether each play goes on as soon as its own answer is there."""
+        """Whether each rollout resumes as soon as its own answer is there."""
         return self.settings.rollout == "free"
 
     def engine(self, name: str) -> Engine:
-        """A policy's. Made when it is first asked for, and anew where another policy has come to bear the name.
+        """A policy's engine. Made at its first use, and again where the name stands for another policy by now.
 
-        Raises: RunError where its weights are not those that the policy has now.
+        Raises: RunError where its weights are not the policy's newest.
         """
         policy = self.policies[name]
         engine = self.made_engine(name)
         if engine is None:
-            _, former = self._engines.get(name, (None, None))
-            self._num_before += former.num_tokens if former is not None else 0
+            _, replaced = self._engines.get(name, (None, None))
+            self._num_before += replaced.num_tokens if replaced is not None else 0
             engine = engine_of(policy, self.settings)
             self._engines[name] = policy, engine
             self.engine_made(name, engine)
@@ -106,15 +114,15 @@ class Runtime(Mapping[str, Any]):
         return self._num_before + sum(engine.num_tokens for _, engine in self._engines.values())
 
     def counts(self) -> dict[str, float]:
-        """What was done so far: tokens read and written, episodes by what became of them, failures by kind, and of
-        endpoints what was sent."""
-        found = {"tokens": float(self.num_tokens), **self.episode_counts.metrics()}
-        found |= {"time/late_answers": float(self.num_late)} if self.is_free else {}
+        """Counts of the run so far, by metric: tokens, episodes, failures by kind, endpoint requests."""
+        metrics = {"tokens": float(self.num_tokens), **self.episode_counts.metrics()}
+        if self.is_free:
+            metrics["time/late_answers"] = float(self.num_late)
         if self.envs is not None and (num_cut := self.envs.counts["cut_observations"]):
-            found["environment/cut_observations"] = float(num_cut)
-        for name, each in self.endpoints.items():
-            found |= {f"endpoint/{name}.{what}": float(count) for what, count in each.counts.items()}
-        return found
+            metrics["environment/cut_observations"] = float(num_cut)
+        for name, endpoint in self.endpoints.items():
+            metrics |= {f"endpoint/{name}.{kind}": float(count) for kind, count in endpoint.counts.items()}
+        return metrics
 
     def __getitem__(self, name: str) -> Any:
         if name == GRADER:
@@ -132,32 +140,41 @@ class Runtime(Mapping[str, Any]):
         return 1 + len(self.policies) + len(self.endpoints)
 
     def scored(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
-        """Logprobs of each row's trained tokens, under the policy that it names."""
-        found: list[tuple[float, ...]] = [()] * len(rows)
+        """Logprobs of each row's trained tokens, under the row's policy."""
+        scores: list[tuple[float, ...]] = [()] * len(rows)
         for name in dict.fromkeys(row.policy for row in rows):
             index = [i for i, row in enumerate(rows) if row.policy == name]
             for i, logprobs in zip(index, self.engine(name).score([rows[i] for i in index]), strict=True):
-                found[i] = tuple(logprobs.tolist())
-        return found
+                scores[i] = tuple(logprobs.tolist())
+        return scores
 
     def role(self, name: str, policy: str, settings: SamplingConfig, **more: Any) -> Role:
-        """A seat that anybody may sit in: a policy, or an endpoint. Arguments as in `role`."""
+        """A role that a policy of this run or an endpoint fills.
+
+        Args:
+            name: of the role.
+            policy: name of the policy or endpoint.
+            more: as in `policy_role`.
+        """
         if policy in self.endpoints:
             prefills = self.endpoints[policy].config.prefill == "continue"
             return EndpointRole(name, policy, self._sampling(settings, **more), prefills)
         return self.policy_role(name, policy, settings, **more)
 
     def policy_role(self, name: str, policy: str, settings: SamplingConfig, **more: Any) -> PolicyRole:
-        """A policy's seat: who sits in it, and how it samples.
+        """A role that a policy of this run fills.
 
         Args:
-            greedy: sample nothing.
-            temperature: in place of the settings', where not greedy. None: theirs.
+            name: of the role.
+            policy: name of the policy.
+            settings: how it samples.
+            greedy: take the likeliest token each time.
+            temperature: replaces that of the settings, where not greedy. None: theirs.
         """
-        own = self.policies[policy]
-        # Without endpoints prompts were checked before the run began: all that is in them is of a limited length.
-        positions = steady_positions(own.causal_lm) if self.endpoints else None
-        return PolicyRole(name, policy, own.tokenizer, self._sampling(settings, **more), self.is_free, positions)
+        source = self.policies[policy]
+        # Without endpoints all parts of a prompt have a limited length, and prompts were checked before the run.
+        positions = steady_positions(source.causal_lm) if self.endpoints else None
+        return PolicyRole(name, policy, source.tokenizer, self._sampling(settings, **more), self.is_free, positions)
 
     def _sampling(
         self, settings: SamplingConfig, *, greedy: bool = False, temperature: float | None = None
@@ -173,58 +190,64 @@ class Runtime(Mapping[str, Any]):
         return sampling
 
     def retries(self, *, is_counted: bool = True) -> Retries:
-        """For flows that play their own parts again.
+        """For rollout functions that retry their parts themselves.
 
         Args:
-            is_counted: among the run's episodes. False: they are part of others, which make them again where they fail.
+            is_counted: whether failures count among the run's episodes. False: the parts belong to other episodes,
+                which are counted and retried as a whole.
         """
         return Retries(self.episode_counts if is_counted else EpisodeCounts(budget=1.0), self.faults.retries)
 
     def roll_out(self, rollouts: Iterable[Rollout[T]], *, label: str = "") -> list[T]:
-        """Run flows to their ends, in lockstep or free as the settings say.
+        """Run rollouts to their ends, in lockstep or free-running as the settings say.
 
         Args:
-            label: see `Arrivals.roll_out`.
+            label: as in `Arrivals.clock`.
+        Returns: the rollouts' results, in order.
+        Raises: as `whet.rollout.driver.roll_out`.
         """
         with self.watchdog.watching():
             if not self.is_free:
                 return roll_out(rollouts, self, beat=self.watchdog.beat)
             try:
                 with self._clock(label) as clock:
-                    found = roll_out_free(rollouts, _Free(self), clock, beat=self.watchdog.beat)
+                    results = roll_out_free(rollouts, _FreeServices(self), clock, beat=self.watchdog.beat)
             finally:
                 for _, engine in self._engines.values():
-                    engine.restart()  # weights may change before the next play
+                    engine.restart()  # weights may change before the next call
             self.num_late += sum(clock.num_late.values())
-            return found
+            return results
 
     def _clock(self, label: str) -> AbstractContextManager[Clock]:
-        """Of the next play."""
+        """Of the next call of the free-running driver."""
         latency = self.settings.latency
         return self.arrivals.clock(label) if latency is None else nullcontext(Clock(default=latency))
 
     def by_task(
-        self, rollout: Callable[..., Rollout[Episode]], tasks: Sequence[Any], *, num_samples: int = 1,
-        **more: Any,
-    ) -> list[list[Episode]]:  # fmt: skip
-        """`num_samples` plays of each task, next to each other; one that fails is played again, and all are counted.
+        self, rollout: Callable[..., Rollout[Episode]], tasks: Sequence[Any], *, num_samples: int = 1, **more: Any
+    ) -> list[list[Episode]]:
+        """Groups of `num_samples` episodes, one group a task. Failed rollouts are retried, and all are counted.
 
         Args:
-            flow: takes a task, and by name `sample`.
+            rollout: the rollout function. It takes a task, and by name `sample`.
+            more: as in `whet.rollout.retries.with_retries`.
+        Raises: TooManyFaults, and as `roll_out`.
         """
-        episodes = self.roll_out([
-            with_retries(rollout, task, i, self.episode_counts, stride=num_samples, retries=self.faults.retries, **more)
+        faults = self.faults
+        rollouts = [
+            with_retries(rollout, task, i, self.episode_counts, stride=num_samples, retries=faults.retries, **more)
             for task in tasks
             for i in range(num_samples)
-        ])  # fmt: skip
+        ]
+        episodes = self.roll_out(rollouts)
         groups = [episodes[at : at + num_samples] for at in range(0, len(episodes), num_samples)]
-        if found := next(filter(None, map(unequal_start, groups)), None):
-            self.say_unequal(found)
+        if problem := next(filter(None, map(unequal_start, groups)), None):
+            self.say_unequal(problem)
         return groups
 
 
-class _Free(Mapping[str, Service]):
-    """The desk's services, each to be asked one ticket at a time."""
+class _FreeServices(Mapping[str, Service]):
+    """A runtime's services for the free-running driver, which asks them one ticket at a time."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime, self.grader, self.scorer = runtime, Batched(runtime.grade), Batched(runtime.scored)
@@ -246,21 +269,23 @@ class _Free(Mapping[str, Service]):
         return len(self.runtime)
 
 
-SHOWN = 80
-"""Characters that the message quotes of each first observation, around the first difference."""
+# --- equal starts -----------------------------------------------------------------------------------------------------
 
 
 def unequal_start(group: Sequence[Episode]) -> str | None:
-    """Whether episodes of one task began with other prompts: an environment's first observation, or a policy's prompt.
+    """Checks that all episodes of one task began with one prompt. Otherwise their rewards cannot be compared.
 
-    A rule's first segment, such as an answer that is critiqued, may differ. Returns: a message, or None.
+    The prompt is an environment's first observation, or what a policy read. A rule's first segment, such as an answer
+    that is critiqued, may differ.
+
+    Returns: a message, or None where they are equal.
     """
-    starts = [(e, e.segments[0]) for e in group if e.outcome not in FAULTS and e.segments]
-    for episode, segment in starts[1:]:
+    starts = [(episode, episode.segments[0]) for episode in group if episode.outcome not in FAULTS and episode.segments]
+    for episode, start in starts[1:]:
         first = starts[0][1]
-        if _prompt(segment) != _prompt(first):
+        if _prompt(start) != _prompt(first):
             return (
-                f"members of the group of task {episode.task.id} began with other prompts{_where(first, segment)}: "
+                f"members of the group of task {episode.task.id} began with other prompts{_quotes(first, start)}: "
                 "their rewards cannot be compared. Draw whatever the environment leaves to chance from item and seed "
                 "in reset, and keep nothing from one episode to the next"
             )
@@ -268,28 +293,28 @@ def unequal_start(group: Sequence[Episode]) -> str | None:
 
 
 def _prompt(segment: Segment) -> object:
+    """What has to be equal. None: nothing."""
     if segment.role == "observation":
         return segment.text
     return segment.context if segment.versions else None
 
 
-def _where(one: Segment, other: Segment) -> str:
+def _quotes(first: Segment, second: Segment) -> str:
     """Both first observations, from 20 characters before the first difference."""
-    if one.role != "observation" or other.role != "observation":
+    if first.role != "observation" or second.role != "observation":
         return ""
-    same = next((i for i, (a, b) in enumerate(zip(one.text, other.text, strict=False)) if a != b), 0)
-    start = max(0, same - 20)
-    return f" ({one.text[start : start + SHOWN]!r} and {other.text[start : start + SHOWN]!r})"
+    place = next((i for i, (a, b) in enumerate(zip(first.text, second.text, strict=False)) if a != b), 0)
+    shown = slice(max(0, place - 20), max(0, place - 20) + MAX_SHOWN)
+    return f" ({first.text[shown]!r} and {second.text[shown]!r})"
 
 
 # --- the watchdog -----------------------------------------------------------------------------------------------------
 
 
-logger = logging.getLogger(__name__)
-
-
 class Watchdog:
-    """Watches one call of a driver at a time.
+    """Reports rollouts that make no progress, with the service they wait for and all thread stacks.
+
+    It watches one call of a driver at a time.
 
     Args:
         seconds: without progress, after which it reports, and again after each further such time. 0: never.
@@ -311,27 +336,27 @@ class Watchdog:
         if not self.seconds:
             yield
             return
-        over = threading.Event()
+        has_ended = threading.Event()
         self.beat("")
-        thread = threading.Thread(target=self._watch, args=(over,), name="watchdog", daemon=True)
+        thread = threading.Thread(target=self._watch, args=(has_ended,), name="watchdog", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            over.set()
+            has_ended.set()
             thread.join()
 
-    def _watch(self, over: threading.Event) -> None:
-        spoken = 0
-        while not over.wait(min(1.0, self.seconds / 4)):
-            quiet = time.monotonic() - self._since
-            if quiet < self.seconds:
-                spoken = 0
-            elif quiet >= self.seconds * (spoken + 1):
-                spoken += 1
-                self._speak(quiet)
+    def _watch(self, has_ended: threading.Event) -> None:
+        num_reports = 0
+        while not has_ended.wait(min(1.0, self.seconds / 4)):
+            quiet_s = time.monotonic() - self._since
+            if quiet_s < self.seconds:
+                num_reports = 0
+            elif quiet_s >= self.seconds * (num_reports + 1):
+                num_reports += 1
+                self._report(quiet_s)
 
-    def _speak(self, quiet: float) -> None:
+    def _report(self, quiet_s: float) -> None:
         hint = ""
         if self.stacks is not None:
             with self.stacks.open("a", encoding="utf-8") as file:
@@ -339,4 +364,4 @@ class Watchdog:
                 file.flush()
                 faulthandler.dump_traceback(file, all_threads=True)
             hint = f"; what every thread is doing is in {self.stacks}"
-        self.say(f"nothing has come from the service {self._waits_for!r} for {quiet:.0f} s{hint}")
+        self.say(f"nothing has come from the service {self._waits_for!r} for {quiet_s:.0f} s{hint}")

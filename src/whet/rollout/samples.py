@@ -5,7 +5,8 @@ Each is made at its first use, and is then the same for all strategies. A sample
 path, so that a strategy's samples never depend on other strategies. The i-th answer is also that of
 `whet eval --samples`.
 
-How sure a critic is of its verdict: its probability of one label against the other, after its text so far.
+A cache of replies (`cached_round`) repeats none across processes. `chance` and `fork` give how sure a critic is of its
+verdict.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Sample:
 
     @property
     def kind(self) -> Kind:
+        """By the length of the path."""
         return "answer" if len(self.path) == 1 else "refinement" if len(self.path) % 2 else "critique"
 
     @property
@@ -88,7 +90,12 @@ class Samples:
     _chances: dict[Path, float | None] = field(default_factory=dict)
 
     async def answer(self, index: int) -> Sample:
-        """The index-th sampled answer, graded."""
+        """The index-th sampled answer, graded.
+
+        Args:
+            index: from 0 on.
+        Raises: ConfigError for another index, and Fault.
+        """
         _check_index(index)
         return await self._answer((index,), self.rounds, index)
 
@@ -96,7 +103,10 @@ class Samples:
         return await self._answer(GREEDY, self.greedy, 0)
 
     async def critique(self, of: Sample, index: int = 0) -> Sample:
-        """The index-th critique of an answer or refinement, with its verdict."""
+        """The index-th critique of an answer or refinement, with its verdict.
+
+        Raises: ConfigError where `of` is a critique, and as `answer`.
+        """
         _check_index(index)
         if of.kind == "critique":
             raise ConfigError("a strategy asks for a critique of a critique: critiques are of answers and refinements")
@@ -108,12 +118,15 @@ class Samples:
                 return [await self.rounds.critiqued(self.task, of.segment, (), which, parent=0)]
 
             critique = await self._part(make)
-            read = self.reading(critique.text, self.rounds.prompts)
-            self._made[path] = Sample(path, replace(critique, parsed={**critique.parsed, **read}), of)
+            parsed = {**critique.parsed, **self.reading(critique.text, self.rounds.prompts)}
+            self._made[path] = Sample(path, replace(critique, parsed=parsed), of)
         return self._made[path]
 
     async def refinement(self, of: Sample, index: int = 0) -> Sample:
-        """The index-th refinement after a critique, graded. The actor sees the critiqued answer and the critique."""
+        """The index-th refinement after a critique, graded. The actor sees the critiqued answer and the critique.
+
+        Raises: ConfigError where `of` is no critique, and as `answer`.
+        """
         _check_index(index)
         if of.before is None or of.kind != "critique":
             raise ConfigError(f"a strategy asks for a refinement after an {of.kind}: refinements are after critiques")
@@ -133,26 +146,30 @@ class Samples:
     async def key(self, sample: Sample) -> str | None:
         """The key of an answer in a vote: the first final answer seen that the grader finds equal to it.
 
-        The reference is not used. None: it has no final answer.
+        The reference is not used.
+
+        Returns: None where the sample has no final answer.
+        Raises: Fault where the grader fails.
         """
         text = sample.extracted
         if text is None or text in self._keys:
             return None if text is None else self._keys[text]
-        for seen in dict.fromkeys(self._keys.values()) if self.compares else ():
-            grade: Grade = await Ask(GRADER, (sample.segment.text, replace(self.task, answer=seen)))
+        for key in dict.fromkeys(self._keys.values()) if self.compares else ():
+            grade: Grade = await Ask(GRADER, (sample.segment.text, replace(self.task, answer=key)))
             if grade.score is None:  # without it the vote cannot be counted
                 raise Fault(Failure(kind="grader_error", reason=grade.reason))
             if grade.score == 1.0:
-                self._keys[text] = seen
-                return seen
+                self._keys[text] = key
+                return key
         self._keys[text] = text
         return text
 
     async def chance(self, critique: Sample) -> float | None:
-        """The critic's probability that the answer is right, of its two labels, at the place of the verdict.
+        """The critic's probability that the answer is right, in [0, 1], of its two labels at the verdict's place.
 
-        For a rule, 1 or 0 by its verdict. None: the critique has no verdict.
+        For a rule, 1 or 0 by its verdict.
 
+        Returns: None where the critique has no verdict.
         Raises: ConfigError where an endpoint wrote it.
         """
         if critique.segment.policy == RULE:
@@ -171,8 +188,8 @@ class Samples:
 
     async def _answer(self, path: Path, rounds: CritiqueRound, index: int) -> Sample:
         if path not in self._made:
-            made = await self._part(lambda attempt: rounds.answered(self.task, None, index, attempt))
-            self._made[path] = Sample(path, made)
+            segment = await self._part(lambda attempt: rounds.answered(self.task, None, index, attempt))
+            self._made[path] = Sample(path, segment)
         return self._made[path]
 
     async def _part(self, make: Callable[[int], Any]) -> Segment:
@@ -225,7 +242,7 @@ class CachedRole(PolicyRole):
         return self.extended(empty, completion, prefill=prefill)
 
 
-def kept(role: Role, ledger: Ledger) -> Role:
+def cached_role(role: Role, ledger: Ledger) -> Role:
     """A role whose replies are cached. An endpoint has a cache of its own."""
     if not isinstance(role, PolicyRole):
         return role
@@ -233,14 +250,14 @@ def kept(role: Role, ledger: Ledger) -> Role:
     return CachedRole(**values, ledger=ledger)
 
 
-def kept_round(rounds: CritiqueRound, ledger: Ledger, *key: object) -> CritiqueRound:
+def cached_round(rounds: CritiqueRound, ledger: Ledger, *key: object) -> CritiqueRound:
     """A round whose replies are cached.
 
     Args:
         key: separates its seeds from those of other samples of a question.
     """
-    critic = rounds.critic if callable(rounds.critic) else kept(rounds.critic, ledger)
-    actor, reviser = kept(rounds.actor, ledger), kept(rounds.reviser, ledger)
+    critic = rounds.critic if callable(rounds.critic) else cached_role(rounds.critic, ledger)
+    actor, reviser = cached_role(rounds.actor, ledger), cached_role(rounds.reviser, ledger)
     return replace(rounds, actor=actor, critic=critic, reviser=reviser, key=(*rounds.key, *key))
 
 
@@ -249,26 +266,30 @@ def _key(policy: str, request: Request) -> str:
     return blake2b(repr(identity).encode(), digest_size=12).hexdigest()
 
 
-# --- chances of right and wrong ---------------------------------------------------------------------------------------
+# --- a critic's probability of its verdict ----------------------------------------------------------------------------
 
 
 def chance(right: float, wrong: float) -> float:
     """p(right) / (p(right) + p(wrong)), from the two logprobs."""
-    x = right - wrong
-    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+    log_odds = right - wrong
+    if log_odds >= 0:
+        return 1 / (1 + math.exp(-log_odds))
+    return math.exp(log_odds) / (1 + math.exp(log_odds))  # without overflow
 
 
 def fork(tokenizer: PreTrainedTokenizerBase, prompts: Prompts, critique: Segment) -> tuple[Row, Row] | None:
     """Rows of the first tokens in which the two verdicts differ, at the place of a critique's verdict.
 
-    Returns: the row of `right` and the row of `wrong`, each with the tokens before as context. None: the critique has
-        no place of a verdict, or its tokens cannot be separated there.
+    Returns: the row of `right` and the row of `wrong`, each with the tokens before as context and one trained token.
+        None: the critique has no place of a verdict, or its tokens cannot be separated there.
     """
     place = verdict_place(critique.text, line=prompts.verdict_line)
     if place is None:
         return None
-    upto = range(len(critique.tokens) + 1)
-    num_chars = [len(tokenizer.decode(critique.tokens[:k], skip_special_tokens=True)) for k in upto]
+    num_chars = [
+        len(tokenizer.decode(critique.tokens[:count], skip_special_tokens=True))
+        for count in range(len(critique.tokens) + 1)
+    ]
     last = num_chars[bisect_right(num_chars, place) - 1]
     before = critique.tokens[: bisect_left(num_chars, last)]  # without an end token, which adds no text
     before_text = tokenizer.decode(before, skip_special_tokens=True)

@@ -1,4 +1,4 @@
-"""Scripted agents to compare an agent with: a scripted expert, random listed actions, and one repeated action."""
+"""Scripted agents, as baselines of a trained one: an expert, random listed actions, and one repeated action."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from whet.rollout.roles import observed, written
 from whet.seeds import seed_of
 from whet.types import MAX_REASON, Episode, Outcome, Segment, Task, shortened
 
-Player = Literal["expert", "random", "constant"]
-PLAYERS: tuple[Player, ...] = ("expert", "random", "constant")
+ScriptedAgent = Literal["expert", "random", "constant"]
+SCRIPTED_AGENTS: tuple[ScriptedAgent, ...] = ("expert", "random", "constant")
 NOTHING = "look"
 """The action in an environment that lists none."""
 
 
 def scripted_episode(
-    player: Player, info: EnvironmentInfo, env: Environment, task: Task, *, seed: int, max_turns: int,
+    agent: ScriptedAgent, info: EnvironmentInfo, env: Environment, task: Task, *, seed: int, max_turns: int,
     env_seed: int | None = None, call: Call = direct, max_observation_chars: int = MAX_OBSERVATION_CHARS,
 ) -> Episode:  # fmt: skip
     """A scripted agent's episode, with segments as an agent's.
@@ -46,7 +46,7 @@ def scripted_episode(
     outcome: Outcome = "truncated"
     reason = ""
     latest = [seen]
-    moves = _moves(player, info, env, lambda: latest[-1], Random(seed_of("scripted", player, seed)))
+    moves = _moves(agent, info, env, lambda: latest[-1], Random(seed_of("scripted", agent, seed)))
     while (move := call(next, moves, None)) is not None:
         thought, action = move
         seen = Seen(*stepped(_answered(call(env.step, action)))).within(max_observation_chars)
@@ -56,7 +56,7 @@ def scripted_episode(
         if seen.info.get(INVALID):
             read["note"] = INVALID_ACTION
         text = write(thought, action)
-        segments.append(written("agent", text, policy=player, parent=len(segments) - 1, parsed=read))
+        segments.append(written("agent", text, policy=agent, parent=len(segments) - 1, parsed=read))
         segments.append(observed(seen.observation, parent=len(segments) - 1, parsed=cut_mark(seen)))
         if seen.is_over:
             outcome, reason = ("ok", "") if seen.terminated else ("truncated", ENDED)
@@ -68,14 +68,14 @@ def scripted_episode(
 
 
 def tried_episode(
-    player: Player, info: EnvironmentInfo, env: Attempts, task: Task, *, seed: int, max_turns: int,
+    agent: ScriptedAgent, info: EnvironmentInfo, env: Attempts, task: Task, *, seed: int, max_turns: int,
     env_seed: int | None = None, max_observation_chars: int = MAX_OBSERVATION_CHARS,
 ) -> Episode:  # fmt: skip
     """`scripted_episode` with retries. After the last failure: an episode with that outcome."""
 
     def episode_of(env: Environment, call: Call) -> Episode:
         return scripted_episode(
-            player, info, env, task, seed=seed, max_turns=max_turns, env_seed=env_seed, call=call,
+            agent, info, env, task, seed=seed, max_turns=max_turns, env_seed=env_seed, call=call,
             max_observation_chars=max_observation_chars,
         )  # fmt: skip
 
@@ -89,9 +89,9 @@ def tried_episode(
 
 
 def _moves(
-    player: Player, info: EnvironmentInfo, env: Environment, latest: Callable[[], Seen], rng: Random
+    agent: ScriptedAgent, info: EnvironmentInfo, env: Environment, latest: Callable[[], Seen], rng: Random
 ) -> Iterator[tuple[str, str]]:
-    if player == "expert":
+    if agent == "expert":
         if info.expert is None:
             raise EnvError(f"{info.name} has no scripted expert")
         return iter(info.expert(env, seed=rng.getrandbits(31)))
@@ -99,7 +99,7 @@ def _moves(
 
     def drawn() -> Iterator[tuple[str, str]]:
         while True:
-            yield "", rng.choice(_listed(latest().info)) if player == "random" else first
+            yield "", rng.choice(_listed(latest().info)) if agent == "random" else first
 
     return drawn()
 

@@ -19,7 +19,7 @@ from whet.evaluation.inference_scaling import BudgetedSamples, Strategy, is_righ
 from whet.methods.evaluator import ScalingRoles
 from whet.rollout.critique import RuleCritic
 from whet.rollout.roles import Role
-from whet.rollout.samples import Ledger, Sample, Samples, kept_round
+from whet.rollout.samples import Ledger, Sample, Samples, cached_round
 from whet.rollout.services import Fault
 from whet.run.evaluate import measuring, tag
 from whet.run.inference_scaling_records import sample_cache, write_record
@@ -186,8 +186,8 @@ class _Scaling:
         algorithm = self.session.algorithm
         return Samples(
             task,
-            kept_round(self.roles.sampled, self.cache, *key),
-            kept_round(self.roles.greedy, self.cache, *key),
+            cached_round(self.roles.sampled, self.cache, *key),
+            cached_round(self.roles.greedy, self.cache, *key),
             algorithm.run.runtime.retries(),
             algorithm.spec.reading,
             self._votes_by_grader,

@@ -18,7 +18,7 @@ from whet.methods.agent.rollouts import AgentRollouts
 from whet.methods.environment_tasks import ENVIRONMENT, rules_of
 from whet.methods.solvers import POLICY
 from whet.rollout.agent import ITEM
-from whet.rollout.scripted import PLAYERS, Player
+from whet.rollout.scripted import SCRIPTED_AGENTS, ScriptedAgent
 from whet.run.evaluate import measuring
 from whet.trainer.loop import Progress
 from whet.trajectories.format_detection import FORMAT
@@ -65,9 +65,9 @@ class Recorded:
         return sum(bool(episode.success) for episode in self.episodes)
 
 
-def is_by_rule(player: str) -> TypeGuard[Player]:
+def is_by_rule(player: str) -> TypeGuard[ScriptedAgent]:
     """Whether a player acts by a rule, without a policy."""
-    return player in PLAYERS
+    return player in SCRIPTED_AGENTS
 
 
 def trajectory_of(

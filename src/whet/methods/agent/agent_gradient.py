@@ -38,7 +38,7 @@ from whet.methods.sampling import kept
 from whet.methods.solvers import BEST, POLICY
 from whet.report.spec import ReportSpec
 from whet.rewards import value_of
-from whet.rollout.scripted import PLAYERS
+from whet.rollout.scripted import SCRIPTED_AGENTS
 from whet.trainer.loop import Batch, Phase
 from whet.trainer.phase import Budget
 from whet.trainer.value_model import VALUE_MODEL
@@ -48,7 +48,7 @@ from whet.types import Episode, Segment, Task
 CLONED = "cloned"
 """The role of a model to compare with."""
 ROW = "^[a-z][a-z0-9_]{0,40}$"
-TAKEN = frozenset({*ROWS, CLONED, POLICY, BEST, VALUE_MODEL, "training", *PLAYERS})
+TAKEN = frozenset({*ROWS, CLONED, POLICY, BEST, VALUE_MODEL, "training", *SCRIPTED_AGENTS})
 """Names that no model of `beside` may have."""
 MAIN = "after"
 """The row that the others are compared with: the best validated weights."""

@@ -20,7 +20,7 @@ from whet.methods.solvers import BEST, POLICY
 from whet.models.prompts import Conversation
 from whet.rollout.agent import ITEM
 from whet.rollout.environments import Environments
-from whet.rollout.scripted import PLAYERS, Player
+from whet.rollout.scripted import SCRIPTED_AGENTS, ScriptedAgent
 from whet.trainer.loop import Batch, Phase, Selection
 from whet.types import FAULTS, Episode, Task
 
@@ -129,7 +129,7 @@ class AgentEvaluator(Evaluator[C]):
         return self._numbers(groups), traces
 
     def by_rule(
-        self, player: Player, tasks: Sequence[Task], num_samples: int, *, label: str, **labels: Any
+        self, player: ScriptedAgent, tasks: Sequence[Task], num_samples: int, *, label: str, **labels: Any
     ) -> tuple[Metrics, list[dict[str, Any]]]:
         """As `measured`, of a player by rule."""
         groups = self.rollouts.scripted_episodes(player, tasks, num_samples)
@@ -182,7 +182,7 @@ class AgentEvaluator(Evaluator[C]):
             *policies,
             *(
                 player
-                for player in PLAYERS
+                for player in SCRIPTED_AGENTS
                 if player != "expert" or all(i.expert for i in self.rollouts.infos.values())
             ),
         )
@@ -194,7 +194,7 @@ class AgentEvaluator(Evaluator[C]):
         labels: dict[str, Any] = {"phase": "eval", "step": 0, "split": settings.split, "label": name}
         tasks, count = self.measured_tasks(settings.split), settings.num_samples
         place = f"{name}-{settings.split}-n{len(tasks)}-k{count}"
-        if name in PLAYERS:
+        if name in SCRIPTED_AGENTS:
             metrics, traces = self.by_rule(name, tasks, count, **labels)
             return Measured(name, place, metrics, traces, {"policy": name})
         sampling = self.config.sampling

@@ -27,7 +27,7 @@ from whet.models.lean import steady_positions
 from whet.models.prompts import Conversation
 from whet.models.tiny_agent import READS_RULES
 from whet.rollout.agent import Agent
-from whet.rollout.scripted import Player, tried_episode
+from whet.rollout.scripted import ScriptedAgent, tried_episode
 from whet.seeds import seed_of
 from whet.tasks.prompts import Message
 from whet.types import FAULTS, Episode, Task, shortened
@@ -146,7 +146,7 @@ class AgentRollouts:
     # --- episodes -----------------------------------------------------------------------------------------------------
 
     def scripted_episodes(
-        self, player: Player, tasks: Sequence[Task], num_samples: int, env_seeds: Mapping[str, int] | None = None
+        self, player: ScriptedAgent, tasks: Sequence[Task], num_samples: int, env_seeds: Mapping[str, int] | None = None
     ) -> list[list[Episode]]:
         """`num_samples` episodes of each task.
 
