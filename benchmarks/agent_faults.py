@@ -44,7 +44,7 @@ NAME = "faulty_craft"
 ARMS = {"none": 0.0, "failing": 0.05}
 SEEDS = (11, 12, 13, 14, 15)
 ITEMS, GROUP, TURNS = 4, 8, 10
-DATA: dict[str, Any] = {"kind": "worlds", "env": NAME, "num_validation": 48, "num_test": 24}
+DATA: dict[str, Any] = {"kind": "environments", "env": NAME, "num_validation": 48, "num_test": 24}
 SETTINGS = (
     "num_threads=1", f"prompts_per_step={ITEMS}", f"group_size={GROUP}", f"max_turns={TURNS}", "validate_every=2",
     f"evaluation.max_turns={TURNS}", f"traces_per_step={ITEMS}", "faults.budget=0.8",
@@ -55,7 +55,7 @@ SETTINGS = (
 OF_KIND = {"crash": "env_error", "hang": "timeout", "garbage": "env_error", "no room": "env_error"}
 """As what a failure is to be counted."""
 CHECKS = ("rewards", "baselines", "counts")
-COUNTS = ("started", "played", "refilled", "lost")
+COUNTS = ("started", "finished", "retried", "lost")
 
 
 def run(root: Path, arm: str, seed: int, steps: int, more: Sequence[str]) -> Path:
@@ -85,7 +85,7 @@ def of_run(out: Path, seed: int) -> dict[str, Any]:
     episodes = [trace for trace in traces if trace["split"] == "train"]
     counts = {
         what: round(sum(line[f"episodes/{what}"] for line in steps))
-        for what in ("started", "played", "refilled", "lost")
+        for what in ("started", "finished", "retried", "lost")
     }
     kinds = Counter({
         kind: round(sum(line.get(f"faults/{kind}", 0) for line in steps)) for kind in sorted(set(OF_KIND.values()))
@@ -146,15 +146,15 @@ def wrong_credit(traces: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def wrong_counts(
     counts: Mapping[str, int], kinds: Counter[str], happened: Counter[str], replayed: int
 ) -> Iterator[str]:
-    if counts["started"] != counts["played"] + counts["refilled"] + counts["lost"]:
+    if counts["started"] != counts["finished"] + counts["retried"] + counts["lost"]:
         yield f"{counts} do not add up"
     wanted = Counter[str]()
     for what, count in happened.items():
         wanted[OF_KIND[what]] += count
-    if +kinds != wanted or kinds.total() != counts["refilled"] + counts["lost"]:
-        yield f"counted {dict(kinds)}, refilled and lost {counts}, and there were {dict(happened)}"
-    if replayed != counts["played"]:
-        yield f"{counts['played']} episodes were played to their end, and {replayed} are in the traces"
+    if +kinds != wanted or kinds.total() != counts["retried"] + counts["lost"]:
+        yield f"counted {dict(kinds)}, retried and lost {counts}, and there were {dict(happened)}"
+    if replayed != counts["finished"]:
+        yield f"{counts['finished']} episodes were played to their end, and {replayed} are in the traces"
 
 
 # --- the results ------------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def markdown(result: Mapping[str, Any]) -> str:
         + ("Every one is worth what it was paid, every credit is what the whole episodes of its group give, and every "
            "failure is counted." if not wrong else ""), "",
         *(f"- {each}" for each in wrong[:20]), "",
-        "| arm | started | played | refilled | lost | failed | crash | hang | garbage | no room | counted as |",
+        "| arm | started | finished | retried | lost | failed | crash | hang | garbage | no room | counted as |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     for arm, each in runs.items():
@@ -196,7 +196,7 @@ def markdown(result: Mapping[str, Any]) -> str:
         )
         lines.append(
             f"| {ARMS[arm]:.0%} | {' | '.join(str(counts[c]) for c in COUNTS)} "
-            f"| {(counts['refilled'] + counts['lost']) / counts['started']:.1%} "
+            f"| {(counts['retried'] + counts['lost']) / counts['started']:.1%} "
             f"| {' | '.join(str(happened[kind]) for kind in OF_KIND)} "
             f"| {', '.join(f'{kind} {count}' for kind, count in (+kinds).items()) or 'none'} |"
         )

@@ -65,7 +65,7 @@ def whet_side(steps: int) -> dict[str, Any]:
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         trained = AutoModelForCausalLM.from_pretrained(policies_of(run) / "policy")
     found = [line for line in lines if line["phase"] == "train" and line["step"] > 1]
-    turns = [round(line["turns/mean"] * line["episodes/played"]) for line in found]
+    turns = [round(line["turns/mean"] * line["episodes/finished"]) for line in found]
     return {
         "seconds": [line["time/total"] for line in found], "play": [line["time/rollout"] for line in found],
         "cpu": [after - begun for begun, after in pairwise(watched.cpu)], "turns": turns,

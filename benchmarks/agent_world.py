@@ -90,7 +90,7 @@ def items(count: int) -> list[int]:
 
 
 def data_of(count: int) -> dict[str, Any]:
-    return {"kind": "worlds", "env": STEADY.name, "num_train": count, "num_validation": 1, "num_test": 1}
+    return {"kind": "environments", "env": STEADY.name, "num_train": count, "num_validation": 1, "num_test": 1}
 
 
 class Watched:

@@ -144,10 +144,10 @@ def case(fault: str, share: float, retries: int = 0) -> dict[str, Any]:
     good = [task for (task, _), reward in first.items() if reward is not None]
     checks = {
         "started is the sum": episode_counts.started
-        == episode_counts.episodes + episode_counts.refilled + episode_counts.lost
+        == episode_counts.episodes + episode_counts.retried + episode_counts.lost
         == len(plays.outcomes),
         "kinds are right": set(episode_counts.by_kind) <= {KINDS[fault]}
-        and sum(episode_counts.by_kind.values()) == episode_counts.refilled + episode_counts.lost,
+        and sum(episode_counts.by_kind.values()) == episode_counts.retried + episode_counts.lost,
         "no failed episode has a reward": all(reward_of(each) is None and each.reason for each in failed),
         "every other has all of it": all(reward_of(each) == 1.0 for each in episodes if each.outcome not in FAULTS),
         "all that were played are there": episode_counts.episodes == len(episodes) - len(failed)
@@ -155,9 +155,9 @@ def case(fault: str, share: float, retries: int = 0) -> dict[str, Any]:
     }
     return {
         "fault": fault, "share": share, "begun_again_at_most": retries, "started": episode_counts.started,
-        "played": episode_counts.episodes, "refilled": episode_counts.refilled, "lost": episode_counts.lost,
+        "finished": episode_counts.episodes, "retried": episode_counts.retried, "lost": episode_counts.lost,
         "kinds": dict(episode_counts.by_kind),
-        "failed_share": (episode_counts.refilled + episode_counts.lost) / episode_counts.started,
+        "failed_share": (episode_counts.retried + episode_counts.lost) / episode_counts.started,
         "lost_share": episode_counts.lost / EPISODES,
         "group_share": len(spoilt) * GROUP / EPISODES,
         "good_thrown_away": sum(task in spoilt for task in good) / max(1, len(good)),
@@ -190,7 +190,7 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     """For the result file."""
     text = ["## Faults", "", f"{EPISODES} episodes of {STEPS} steps in groups of {GROUP}; a failed one is played once "
             "more. Shares are of steps, for `no room` of worlds that are made.", "",
-            "| world | share | started | played | refilled | lost | kinds | failed | lost, of 400 | whole groups "
+            "| world | share | started | finished | retried | lost | kinds | failed | lost, of 400 | whole groups "
             "| good thrown away | checks |", "|---|---|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for each in found["cases"]:
         name = each["fault"] + (", begun again by the service" if each["begun_again_at_most"] else "")
@@ -198,7 +198,7 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         percents = ("failed_share", "lost_share", "group_share", "good_thrown_away")
         shown = " | ".join(f"{100 * each[key]:.1f} %" for key in percents)
         wrong = [check for check, holds in each["checks"].items() if not holds]
-        counts = " | ".join(str(each[key]) for key in ("started", "played", "refilled", "lost"))
+        counts = " | ".join(str(each[key]) for key in ("started", "finished", "retried", "lost"))
         text.append(
             f"| {name} | {100 * each['share']:.0f} % | {counts} | {kinds} | {shown} "
             f"| {'NO: ' + ', '.join(wrong) if wrong else 'all hold'} |"

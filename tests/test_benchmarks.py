@@ -113,8 +113,8 @@ def test_what_a_run_in_failing_worlds_paid_is_played_again(tmp_path, monkeypatch
     out = agent_faults.run(tmp_path, "failing", 5, 2, [*small, "pool.timeout_s=5", "evaluation.max_turns=2"])
     found = agent_faults.of_run(out, 5)
     assert found["wrong"] == {"rewards": [], "baselines": [], "counts": []}
-    assert found["replayed"] == found["counts"]["played"] > 0
-    assert sum(found["happened"].values()) == found["counts"]["refilled"] + found["counts"]["lost"] > 0
+    assert found["replayed"] == found["counts"]["finished"] > 0
+    assert sum(found["happened"].values()) == found["counts"]["retried"] + found["counts"]["lost"] > 0
     traces = [json.loads(line) for line in (out / "traces" / "train.jsonl").read_text().splitlines()]
     episodes = [trace for trace in traces if trace["split"] == "train"]
     groups = Counter((trace["step"], trace["task"]) for trace in episodes)

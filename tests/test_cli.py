@@ -217,7 +217,7 @@ def test_a_grader_that_times_out_is_counted_and_the_run_goes_on(tmp_path, random
     whet("train", "critique_rl", *settings, "--out", tmp_path / "run")
     [step] = [row for row in metrics(tmp_path / "run") if (row["phase"], row["step"]) == ("stage1", 1)]
     assert step["critique/grader_errors"] == 2  # two answers, which go to no critic
-    assert (step["episodes/started"], step["episodes/refilled"], step["episodes/lost"]) == (4, 2, 2)
+    assert (step["episodes/started"], step["episodes/retried"], step["episodes/lost"]) == (4, 2, 2)
     assert step["faults/grader_error"] == 4
     assert "reward/mean" not in step
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["grader_timeouts"] >= 2

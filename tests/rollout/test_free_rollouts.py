@@ -54,7 +54,7 @@ def test_a_free_run_is_the_same_twice_and_after_a_kill(tmp_path):
     whet("resume", runs[2])
     same_bits(runs[0], runs[2])
     steps = [row for row in logged(runs[0]) if row["phase"] == "train" and row["step"]]
-    assert all(row["episodes/started"] == row["episodes/played"] == 16 for row in steps)
+    assert all(row["episodes/started"] == row["episodes/finished"] == 16 for row in steps)
     assert all(abs(row["kl/sampler"]) < 1e-6 for row in steps if "kl/sampler" in row)
 
 

@@ -53,9 +53,9 @@ def test_a_failed_sample_is_played_again_under_a_fresh_seed(monkeypatch):
     assert len(set(env.seeds)) == len(env.seeds)  # none is asked twice
     episode_counts = runtime.episode_counts
     assert episode_counts.started == len(env.seeds)
-    assert episode_counts.started == episode_counts.episodes + episode_counts.refilled + episode_counts.lost
+    assert episode_counts.started == episode_counts.episodes + episode_counts.retried + episode_counts.lost
     assert (episode_counts.episodes, episode_counts.lost) == (400, 0)
-    assert 5 <= episode_counts.refilled == episode_counts.by_kind["env_error"] <= 45
+    assert 5 <= episode_counts.retried == episode_counts.by_kind["env_error"] <= 45
 
 
 def test_at_five_percent_faults_hardly_a_good_episode_is_lost(monkeypatch):
@@ -83,7 +83,7 @@ def test_a_budget_of_one_never_ends_a_play(monkeypatch):
     assert {episode.outcome for group in groups for episode in group} == {"env_error"}
     assert runtime.episode_counts.lost == 40
     assert runtime.episode_counts.metrics() == {
-        "episodes/started": 40.0, "episodes/played": 0.0, "episodes/refilled": 0.0, "episodes/lost": 40.0,
+        "episodes/started": 40.0, "episodes/finished": 0.0, "episodes/retried": 0.0, "episodes/lost": 40.0,
         "faults/env_error": 40.0,
     }  # fmt: skip
 

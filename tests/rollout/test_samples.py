@@ -101,7 +101,7 @@ def test_a_sample_is_made_once():
 def test_what_fails_is_played_again_and_then_lost():
     episode_counts = EpisodeCounts(budget=1.0)
     assert run(samples_saying("broken", "The answer is 1", episode_counts=episode_counts).answer(0)).extracted == "1"
-    assert (episode_counts.refilled, episode_counts.lost) == (1, 0)
+    assert (episode_counts.retried, episode_counts.lost) == (1, 0)
     with pytest.raises(Fault, match="gone"):
         run(samples_saying("broken", "broken").answer(0))
 

@@ -14,7 +14,7 @@ from whet.config.inputs import InputFile
 class EnvironmentData(Config):
     """Items of environments, in place of problems."""
 
-    kind: Literal["worlds"] = "worlds"
+    kind: Literal["environments"] = "environments"
     env: Annotated[dict[str, Annotated[float, Field(gt=0)]], NameOf("environment")] = Field({})
     """Environments by name, each with its share of the training items that are drawn. Names alone may stand as they
     are (`data.env=babyai`, `data.env=maze,wordle`). `whet env list` has them. {}: textcraft."""

@@ -21,8 +21,8 @@ LOST = 0.01
 """Share of lost episodes above which a note is bad."""
 ENDS = {
     "episodes/started": "started",
-    "episodes/played": "finished",
-    "episodes/refilled": "failed, retried",
+    "episodes/finished": "finished",
+    "episodes/retried": "failed, retried",
     "episodes/lost": "failed, lost",
 }
 FAULTS = {

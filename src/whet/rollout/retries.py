@@ -38,7 +38,7 @@ class EpisodeCounts:
     started: int = 0
     episodes: int = 0
     """Without a failure, whatever the policy did."""
-    refilled: int = 0
+    retried: int = 0
     """Failed, and retried."""
     lost: int = 0
     """Failed, and not retried."""
@@ -55,7 +55,7 @@ class EpisodeCounts:
         failed = episode.outcome in FAULTS
         self.started += 1
         self.episodes += not failed
-        self.refilled += failed and again
+        self.retried += failed and again
         self.lost += failed and not again
         self._latest = [*self._latest[-LATEST + 1 :], failed]
         if not failed:
@@ -75,7 +75,7 @@ class EpisodeCounts:
 
     def metrics(self) -> dict[str, float]:
         """For the log: `episodes/...`, and failures by kind."""
-        counts = {"started": self.started, "played": self.episodes, "refilled": self.refilled, "lost": self.lost}
+        counts = {"started": self.started, "finished": self.episodes, "retried": self.retried, "lost": self.lost}
         kinds = {f"faults/{kind}": float(count) for kind, count in self.by_kind.items()}
         return {f"episodes/{name}": float(count) for name, count in counts.items()} | kinds
 
