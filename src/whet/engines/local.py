@@ -1,10 +1,9 @@
 """The in-process engine: any decoder-only `transformers` model, on the CPU or a GPU.
 
-Two ways: `generate` answers a batch, and `submit` with `advance` lets requests join and leave at any step. Either way
-every running request has a row in the key/value memory; where one finishes, the last row takes its place, so that
-nothing is
-computed for finished ones, and waiting requests come in behind. Requests with equal contexts (a group) are prefilled
-once and the result is copied; of a batch, equal greedy ones are written once.
+`generate` answers a batch. `submit` with `advance` lets requests join and leave at any step. Every running request has
+a row in the key/value memory. Where one finishes, the last row takes its place, and waiting requests come in behind, so
+nothing is computed for finished ones. Requests with equal contexts (a group) are prefilled once, and the result is
+copied. Equal greedy requests of a batch are generated once.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from whet.types import Completion, Request, Row
 
 
 class LocalEngine:
-    """See the module's docstring.
+    """An `Engine` in this process, on the policy's own weights.
 
     Args:
         max_rows: requests that run at one time.
@@ -94,11 +93,11 @@ class LocalEngine:
         for index in admitted:
             contexts.setdefault(running.requests[index].context, []).append(index)
         for batch in _within_budget(list(contexts), self.prefill_tokens):
-            hidden, kept = self.runner.prefill(batch)
+            hidden, keys_and_values = self.runner.prefill(batch)
             sources = [row for row, context in enumerate(batch) for _ in contexts[context]]
             first = running.count
             sources_R = torch.tensor(sources, device=hidden.device)
-            memory.admit(kept, sources_R, first)
+            memory.admit(keys_and_values, sources_R, first)
             running.admit([index for context in batch for index in contexts[context]])
             running.sample(head(self.policy, hidden)[sources_R], first=first)
 

@@ -14,11 +14,10 @@ GROWTH = 64
 
 
 class SlotMemory:
-    """A layer's keys and values are one tensor, [2, slots, kv heads, capacity, head size]. The slots in use are the
-    first ones.
+    """Keys and values, a tensor a layer: [2, slots, kv heads, capacity, head size]. The first slots are in use.
 
-    Starts with room for the first contexts and some tokens more, and grows as rows do: by then most have finished, and
-    only those that are left move. Most replies are far shorter than they may be.
+    It starts with room for the first contexts and some tokens more, and grows as rows do. By then most rows have
+    finished, and only the others move. Most replies are far shorter than their limit.
 
     Args:
         num_slots: rows at one time.
@@ -32,19 +31,19 @@ class SlotMemory:
         self.mask_R11T = self.bias_X1T = torch.empty(0)
         self.view = self.heads = self.head_size = 0
 
-    def admit(self, kept: Sequence[tuple[Tensor, Tensor]], sources: Tensor, first: int) -> None:
+    def admit(self, keys_and_values: Sequence[tuple[Tensor, Tensor]], sources: Tensor, first: int) -> None:
         """Copy prefilled rows into the slots from `first` on.
 
         Args:
-            kept: per layer keys and values [B, kv heads, T, head size] of B contexts.
+            keys_and_values: per layer keys and values [B, kv heads, T, head size] of B contexts.
             sources: which context each slot gets, [slots to fill]; one may serve several.
         """
-        _, self.heads, longest, self.head_size = kept[0][0].shape
+        _, self.heads, longest, self.head_size = keys_and_values[0][0].shape
         if not self.layers:
-            self.layers = [keys.new_zeros(2, 0, self.heads, 0, self.head_size) for keys, _ in kept]
+            self.layers = [keys.new_zeros(2, 0, self.heads, 0, self.head_size) for keys, _ in keys_and_values]
         self._make_room(first, self.num_slots, longest)
         slots = slice(first, first + len(sources))
-        for layer, (keys, values) in zip(self.layers, kept, strict=True):
+        for layer, (keys, values) in zip(self.layers, keys_and_values, strict=True):
             layer[0, slots, :, :longest] = keys[sources]
             layer[1, slots, :, :longest] = values[sources]
 
@@ -71,8 +70,10 @@ class SlotMemory:
             """The mask as numbers to add, [R * kv heads, 1, T]."""
 
     def write(self, layer: int, both_R2KD: Tensor) -> tuple[Tensor, Tensor]:
-        """Put one new token a row, keys and values, into the memory. Returns what to read, [R * kv heads, T, head
-        size] each, as views."""
+        """Put the keys and values of one new token a row into the memory.
+
+        Returns: keys and values to read, [R * kv heads, T, head size] each, as views.
+        """
         memory = self.layers[layer]
         memory[:, self.rows_R, :, self.positions_R] = both_R2KD
         _, slots, heads, held, size = memory.shape
@@ -87,18 +88,18 @@ class SlotMemory:
         """
         return Span(self, first, starts, width)
 
-    def shape_like(self, kept: Sequence[tuple[Tensor, Tensor]]) -> None:
+    def shape_like(self, keys_and_values: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Layers for such keys and values as a prefill left, [B, kv heads, T, head size]; none of them is taken."""
-        _, self.heads, _, self.head_size = kept[0][0].shape
-        self.layers = [keys.new_zeros(2, 0, keys.shape[1], 0, keys.shape[3]) for keys, _ in kept]
+        _, self.heads, _, self.head_size = keys_and_values[0][0].shape
+        self.layers = [keys.new_zeros(2, 0, keys.shape[1], 0, keys.shape[3]) for keys, _ in keys_and_values]
 
     def reserve(self, num_rows: int, num_slots: int, length: int) -> None:
         """Room for so many slots of so many tokens; what the first `num_rows` hold is kept."""
         self._make_room(num_rows, max(num_slots, self.layers[0].shape[1]), length)
 
-    def load(self, slot: int, kept: Sequence[Tensor]) -> None:
+    def load(self, slot: int, keys_and_values: Sequence[Tensor]) -> None:
         """Put kept keys and values, [2, kv heads, T, head size] a layer, at the beginning of a slot."""
-        for memory, layer in zip(self.layers, kept, strict=True):
+        for memory, layer in zip(self.layers, keys_and_values, strict=True):
             memory[:, slot, :, : layer.shape[2]] = layer
 
     def cut(self, slot: int, length: int) -> list[Tensor]:
@@ -113,9 +114,11 @@ class SlotMemory:
 
 
 class Span:
-    """Several new tokens a row, in slots that lie next to each other: B rows, S new tokens each, T to read. Rows with
-    fewer new tokens are padded on the right; what padding writes lies past its row's end, where nothing reads it and
-    later tokens write over it."""
+    """Several new tokens a row, in neighbouring slots: B rows, S new tokens each, T to read.
+
+    Rows with fewer new tokens are padded on the right. Padding writes past its row's end, where nothing reads, and
+    later tokens write over it.
+    """
 
     def __init__(self, memory: SlotMemory, first: int, starts: Sequence[int], width: int) -> None:
         self.memory, self.first, self.count = memory, first, len(starts)
@@ -174,5 +177,5 @@ class _MemoryLayer(CacheLayerMixin):
 class _SpanLayer(_MemoryLayer):
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         both_BS2KD = torch.stack((key_states, value_states), dim=1).permute(0, 3, 1, 2, 4)
-        found: tuple[Tensor, Tensor] = self.memory.write(self.index, both_BS2KD)
-        return found
+        keys_and_values: tuple[Tensor, Tensor] = self.memory.write(self.index, both_BS2KD)
+        return keys_and_values

@@ -1,4 +1,4 @@
-"""What goes to an endpoint and comes back, as records; what a reply says of its tokens; and replies kept on disk."""
+"""An endpoint's requests and replies as records, the sizes that a reply may have, and the cache of replies on disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ReplyTooLong(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """What an endpoint is asked for."""
+    """A request to an endpoint."""
 
     messages: tuple[tuple[str, str], ...]
     """Role and content."""
@@ -40,7 +40,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What it gave."""
+    """An endpoint's answer."""
 
     text: str
     stop_reason: StopReason
@@ -53,41 +53,41 @@ class Reply:
     """Of its tokens, where the server gives them."""
 
 
-# --- what is kept ---------------------------------------------------------------------------------------------------
+# --- the cache ------------------------------------------------------------------------------------------------------
 
 
 def endpoint_cache() -> Path:
-    """Where replies are kept, for all runs of a user: `$WHET_CACHE/endpoints`, by default below `~/.cache/whet`."""
+    """Where replies are cached, for all runs of a user: `$WHET_CACHE/endpoints`, by default below `~/.cache/whet`."""
     return Path(os.environ.get("WHET_CACHE") or "~/.cache/whet").expanduser() / "endpoints"
 
 
-def read_reply(place: Path) -> Reply | None:
+def read_reply(path: Path) -> Reply | None:
     """None: there is none, or none that can be read, so that it is asked for again and written anew."""
     try:
-        kept = json.loads(place.read_text(encoding="utf-8"))["reply"]
-        logprobs = kept["logprobs"]
-        reply = Reply(**kept | {"logprobs": None if logprobs is None else tuple(map(float, logprobs))})
+        record = json.loads(path.read_text(encoding="utf-8"))["reply"]
+        logprobs = record["logprobs"]
+        reply = Reply(**record | {"logprobs": None if logprobs is None else tuple(map(float, logprobs))})
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
     texts, numbers = (reply.text, reply.stop_reason, reply.model), (reply.num_read, reply.num_written)
-    has_types = all(isinstance(each, str) for each in texts) and all(isinstance(each, int) for each in numbers)
+    has_types = all(isinstance(text, str) for text in texts) and all(isinstance(number, int) for number in numbers)
     return reply if has_types and is_whole(reply.text) and reply.stop_reason in STOPS.values() else None
 
 
-def write_reply(place: Path, asked: Mapping[str, Any], reply: Reply) -> None:
+def write_reply(path: Path, request: Mapping[str, Any], reply: Reply) -> None:
     """Whole or not at all: two of one kind write the same. Raises: OSError."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(place, json.dumps({"asked": asked, "reply": asdict(reply)}).encode())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps({"asked": request, "reply": asdict(reply)}).encode())
 
 
-# --- what a reply says ---------------------------------------------------------------------------------------------
+# --- sizes ----------------------------------------------------------------------------------------------------------
 
 
-def usage_of(asked: Mapping[str, Any], found: Any, *, chat: bool) -> tuple[int, int]:
+def usage_of(request: Mapping[str, Any], response: Any, *, chat: bool) -> tuple[int, int]:
     """Tokens read and written: the server's numbers, or where it gives none that can be, an estimate. How much was
     written has no upper limit here: see `check_size`."""
-    usage, text = getattr(found, "usage", None), _text(found, chat=chat)
-    read = "".join(each["content"] for each in asked["messages"]) if chat else asked["prompt"]
+    usage, text = getattr(response, "usage", None), _text(response, chat=chat)
+    read = "".join(message["content"] for message in request["messages"]) if chat else request["prompt"]
     most = len(read.encode(errors="replace")) + MAX_UNSEEN_TOKENS  # no token has less than a byte
     return (
         _count(getattr(usage, "prompt_tokens", None), read if text else "", most),
@@ -95,26 +95,26 @@ def usage_of(asked: Mapping[str, Any], found: Any, *, chat: bool) -> tuple[int, 
     )
 
 
-def _count(given: Any, text: str, most: int | None) -> int:
+def _count(number: Any, text: str, most: int | None) -> int:
     """The number, also one that is given as text. Of no number, of one above `most`, and of one that leaves no token
     for the text: an estimate, four characters a token."""
     try:
-        count = int(given)
+        count = int(number)
     except (TypeError, ValueError, OverflowError):
         count = -1
     is_possible = count >= (1 if text else 0) and (most is None or count <= most)
     return count if is_possible else math.ceil(len(text) / 4)
 
 
-def check_size(asked: Mapping[str, Any], reply: Reply, max_positions: int | None) -> None:
+def check_size(request: Mapping[str, Any], reply: Reply, max_positions: int | None) -> None:
     """Whether a reply is no longer than it may be.
 
     Args:
-        asked: the request; its `max_tokens`, or `max_completion_tokens`, is the limit.
+        request: its `max_tokens`, or `max_completion_tokens`, is the limit.
         max_positions: of the model, for prompt and reply together. None: not known.
     Raises: ReplyTooLong.
     """
-    limit = asked.get("max_completion_tokens") or asked.get("max_tokens")
+    limit = request.get("max_completion_tokens") or request.get("max_tokens")
     if isinstance(limit, int):
         count = "" if reply.logprobs is None else f", and {len(reply.logprobs):,} logprobs"
         if max(reply.num_written, len(reply.logprobs or ())) > limit:
@@ -128,10 +128,10 @@ def check_size(asked: Mapping[str, Any], reply: Reply, max_positions: int | None
         )
 
 
-def _text(found: Any, *, chat: bool) -> str:
+def _text(response: Any, *, chat: bool) -> str:
     """What was written, whatever else is wrong with the answer. Empty: nothing, or nothing that can be found."""
     try:
-        choice = found.choices[0]
+        choice = response.choices[0]
         text = choice.message.content if chat else choice.text
     except (AttributeError, LookupError, TypeError):
         return ""
@@ -139,14 +139,15 @@ def _text(found: Any, *, chat: bool) -> str:
 
 
 def logprobs_of(choice: Any) -> tuple[float, ...] | None:
-    found = getattr(choice, "logprobs", None)
-    if found is None:
+    """Logprobs of a choice's tokens. None: it has none. Raises: ValueError where one is not finite."""
+    logprobs = getattr(choice, "logprobs", None)
+    if logprobs is None:
         return None
-    tokens = getattr(found, "content", None)
-    given = [token.logprob for token in tokens] if tokens else getattr(found, "token_logprobs", None)
-    if not given:
+    tokens = getattr(logprobs, "content", None)
+    values = [token.logprob for token in tokens] if tokens else getattr(logprobs, "token_logprobs", None)
+    if not values:
         return None
-    values = tuple(float(value or 0.0) for value in given)
-    if not all(map(math.isfinite, values)):
+    finite = tuple(float(value or 0.0) for value in values)
+    if not all(map(math.isfinite, finite)):
         raise ValueError("logprobs that are no finite numbers")
-    return values
+    return finite

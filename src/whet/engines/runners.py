@@ -16,7 +16,7 @@ from whet.models.fused import FusedDecoder
 from whet.models.lean import CausalRows, LeanDecoder, lean_decoder, partial_attention
 from whet.models.policy import Policy
 
-RoundSamples = list[tuple[Tensor, Tensor]]
+KeyValues = list[tuple[Tensor, Tensor]]
 """Per layer the keys and values of a prefill, [B, kv heads, T, head size]."""
 
 
@@ -30,15 +30,16 @@ class Runner(Protocol):
             longest: tokens of the longest row that there may be.
         """
 
-    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, RoundSamples]:
+    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, KeyValues]:
         """Of each context's last token; and what it leaves in the memory."""
 
     def decode(self, tokens_R: Tensor, memory: SlotMemory) -> Tensor:
         """One token a row, at the places that the memory points at."""
 
     def extend(self, tokens_BS: Tensor, span: Span, tokens_R: Tensor, memory: SlotMemory) -> tuple[Tensor, Tensor]:
-        """Several tokens in each of B rows, and beside them, in the same pass where that is cheaper, one in each of
-        the R rows that the memory points at; R may be 0.
+        """Several tokens in each of B rows, and one in each of the R rows that the memory points at.
+
+        Both are one pass where that is cheaper. R may be 0.
 
         Returns: of the B rows [B, S, H], and of the R rows [R, H].
         """
@@ -67,15 +68,15 @@ class LeanRunner:
     def begin(self, longest: int) -> None:
         """Nothing to prepare."""
 
-    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, RoundSamples]:
+    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, KeyValues]:
         tokens_N, rows = _flat(contexts, self.policy.device)
-        kept: RoundSamples = []
+        keys_and_values: KeyValues = []
 
         def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            kept.append((rows.padded(keys), rows.padded(values)))
+            keys_and_values.append((rows.padded(keys), rows.padded(values)))
             return rows(layer, queries, keys, values)
 
-        return self.lean(tokens_N, rows.positions_N, attend)[rows.last_B], kept
+        return self.lean(tokens_N, rows.positions_N, attend)[rows.last_B], keys_and_values
 
     def decode(self, tokens_R: Tensor, memory: SlotMemory) -> Tensor:
         def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -112,16 +113,16 @@ class FusedRunner:
     def begin(self, longest: int) -> None:
         self.decoder = FusedDecoder(self.lean, longest)
 
-    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, RoundSamples]:
+    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, KeyValues]:
         tokens_N, rows = _flat(contexts, self.policy.device)
-        kept: RoundSamples = []
+        keys_and_values: KeyValues = []
 
         def attend(layer: int, heads_NHD: Tensor) -> Tensor:
             queries, keys, values = heads_NHD.split(self.decoder.heads, dim=1)
-            kept.append((rows.padded(keys), rows.padded(values)))
+            keys_and_values.append((rows.padded(keys), rows.padded(values)))
             return rows(layer, queries, keys, values).flatten(1)
 
-        return self.decoder(tokens_N, rows.positions_N, attend)[rows.last_B], kept
+        return self.decoder(tokens_N, rows.positions_N, attend)[rows.last_B], keys_and_values
 
     def decode(self, tokens_R: Tensor, memory: SlotMemory) -> Tensor:
         count = len(tokens_R)
@@ -178,8 +179,12 @@ def _attend_span(layer: int, queries_NHD: Tensor, both_N2KD: Tensor, span: Span)
 
 
 def attention_products(queries_XGD: Tensor, keys_XTD: Tensor, values_XTD: Tensor, bias_X1T: Tensor) -> Tensor:
-    """Attention as two batched products, over X = rows x key/value heads with G queries each: with a query or two a
-    row, faster on a CPU than the tiled kernel. Returns: [X, G, D]."""
+    """Attention as two batched products, over X = rows x key/value heads with G queries each.
+
+    With a query or two a row it is faster on a CPU than the tiled kernel.
+
+    Returns: [X, G, D].
+    """
     scale = queries_XGD.shape[-1] ** -0.5
     scores_XGT = torch.baddbmm(bias_X1T, queries_XGD, keys_XTD.mT, alpha=scale)
     return torch.bmm(scores_XGT.softmax(-1), values_XTD)
@@ -203,7 +208,7 @@ class WholeRunner:
     def begin(self, longest: int) -> None:
         """Nothing to prepare."""
 
-    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, RoundSamples]:
+    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, KeyValues]:
         device = self.policy.device
         ids_BT = torch.zeros((len(contexts), max(map(len, contexts))), dtype=torch.long)
         for row, context in enumerate(contexts):
@@ -211,8 +216,8 @@ class WholeRunner:
         cache = DynamicCache(config=self.policy.causal_lm.config)
         hidden = self._forward(ids_BT.to(device), past_key_values=cache)
         last_B = torch.tensor([len(context) - 1 for context in contexts], device=device)
-        kept = [(layer.keys, layer.values) for layer in cache.layers]
-        return hidden[torch.arange(len(contexts), device=device), last_B], kept
+        keys_and_values = [(layer.keys, layer.values) for layer in cache.layers]
+        return hidden[torch.arange(len(contexts), device=device), last_B], keys_and_values
 
     def decode(self, tokens_R: Tensor, memory: SlotMemory) -> Tensor:
         return self._reading(tokens_R[:, None], memory.positions_R[:, None], memory.mask_R11T, memory)[:, 0]

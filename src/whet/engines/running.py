@@ -1,10 +1,7 @@
-"""The requests in work: a row each, as tensors.
+"""The running requests as tensors, a row each, and the sampling of their tokens.
 
-From logits to tokens, for rows that each have a seed of their own.
-
-A token is drawn by inverting the cumulative distribution at one uniform number, and that number is a hash of the
-request's seed and the token's position: no generator state, so nothing to keep or restore, and no request sees
-which others run beside it.
+A token is drawn by inverting the cumulative distribution at one uniform number. That number is a hash of the request's
+seed and the token's position. So there is no generator state to save, and no request depends on those beside it.
 """
 
 from __future__ import annotations
@@ -25,9 +22,9 @@ class Running:
     """Tensors with a row a request; the first `count` rows are in use.
 
     Args:
-        requests: by index; who admits one has put it there.
-        num_rows: in use at one time.
-        width: tokens that a request may write at most.
+        requests: by index. A request is there before it is admitted.
+        num_rows: rows in use at one time, at most.
+        width: tokens that a request may write, at most.
     """
 
     def __init__(
@@ -40,15 +37,15 @@ class Running:
         """Of the request in each row."""
         self.stop_ids = torch.tensor(sorted(policy.stop_ids), dtype=torch.long, device=device)
         self.last_R = torch.zeros(num_rows, dtype=torch.long, device=device)
-        """Newest token; not in the memory yet."""
+        """The newest token, which is not in the memory yet."""
         self.positions_R = torch.zeros(num_rows, dtype=torch.long, device=device)
-        """Where it goes."""
+        """The newest token's position."""
         self.written_R = torch.zeros(num_rows, dtype=torch.long, device=device)
         self.limit_R = torch.zeros(num_rows, dtype=torch.long, device=device)
         self.temperature_R = torch.zeros(num_rows, device=device)
         self.top_p_R = torch.ones(num_rows, device=device)
         self.uniforms_RT = torch.zeros((num_rows, width), dtype=torch.float64, device=device)
-        """What the tokens are drawn with."""
+        """The numbers that the tokens are drawn with, in (0, 1)."""
         self.tokens_RT = torch.zeros((num_rows, width), dtype=torch.long, device=device)
         self.logprobs_RT = torch.zeros((num_rows, width), device=device)
 
@@ -66,15 +63,15 @@ class Running:
     def admit(self, indices: Sequence[int]) -> None:
         """Put these requests, prefilled, into the next rows."""
         rows = slice(self.count, self.count + len(indices))
-        found = [self.requests[index] for index in indices]
-        settings = [request.sampling for request in found]
-        self.has_stops = self.has_stops or any(each.stop for each in settings)
+        requests = [self.requests[index] for index in indices]
+        settings = [request.sampling for request in requests]
+        self.has_stops = self.has_stops or any(sampling.stop for sampling in settings)
         device = self.policy.device
-        self.positions_R[rows] = torch.tensor([len(r.context) - 1 for r in found], device=device)
+        self.positions_R[rows] = torch.tensor([len(r.context) - 1 for r in requests], device=device)
         self.written_R[rows] = 0
         self.limit_R[rows] = torch.tensor([s.max_new_tokens for s in settings], device=device)
-        seeds = torch.tensor([_signed(r.seed) for r in found], device=device)
-        drawn = torch.tensor([r.num_drawn for r in found], device=device)
+        seeds = torch.tensor([_signed(r.seed) for r in requests], device=device)
+        drawn = torch.tensor([r.num_drawn for r in requests], device=device)
         places = drawn[:, None] + torch.arange(self.uniforms_RT.shape[1], device=device)
         self.uniforms_RT[rows] = uniforms(seeds[:, None], places)
         self.temperature_R[rows] = torch.tensor([s.temperature for s in settings], device=device)
@@ -116,7 +113,7 @@ class Running:
         for row in (at_limit_R | at_end_R).nonzero().flatten().tolist():
             reasons[row] = "eos" if at_end_R[row] else "length"
         for row, index in enumerate(self.indices if self.has_stops else ()):
-            if self.requests[index].sampling.stop and reasons.get(row) != "eos" and self._said_stop(row):
+            if self.requests[index].sampling.stop and reasons.get(row) != "eos" and self._wrote_stop(row):
                 reasons[row] = "stop"
         reasons |= {row: "cancelled" for row, index in enumerate(self.indices) if index in gone}
         return reasons
@@ -125,24 +122,27 @@ class Running:
         """Take the finished requests out, with their index, and close the gaps with the last rows.
 
         Args:
-            reasons: what `ending` found.
+            reasons: the finished rows, from `ending`.
         """
         count = self.count
-        found = [(self.indices[row], self._completion(row, reasons[row])) for row in sorted(reasons)]
+        completions = [(self.indices[row], self._completion(row, reasons[row])) for row in sorted(reasons)]
         left = count - len(reasons)
         gaps = [row for row in sorted(reasons) if row < left]
         movers = [row for row in range(left, count) if row not in reasons]
         if gaps:
             memory.move(movers, gaps, self.positions_R[movers].tolist())
-            for state in (self.last_R, self.positions_R, self.written_R, self.limit_R, self.temperature_R,
-                          self.top_p_R, self.uniforms_RT, self.tokens_RT, self.logprobs_RT):  # fmt: skip
-                state[gaps] = state[movers]
+            row_tensors = (
+                *(self.last_R, self.positions_R, self.written_R, self.limit_R, self.temperature_R, self.top_p_R),
+                *(self.uniforms_RT, self.tokens_RT, self.logprobs_RT),
+            )
+            for tensor in row_tensors:
+                tensor[gaps] = tensor[movers]
             for gap, mover in zip(gaps, movers, strict=True):
                 self.indices[gap] = self.indices[mover]
         del self.indices[left:]
-        return found
+        return completions
 
-    def _said_stop(self, row: int) -> bool:
+    def _wrote_stop(self, row: int) -> bool:
         stop = self.requests[self.indices[row]].sampling.stop
         written = int(self.written_R[row])
         # A stop string cannot be spread over more tokens than it has bytes, but for tokens without any text.
@@ -184,8 +184,9 @@ FOR_ZERO = -0x2E4AB5CD2E6D12FD  # 0xD1B54A32D192ED03 as a signed number: like an
 
 
 def uniforms(seeds: Tensor, positions: Tensor) -> Tensor:
-    """Float64 in (0, 1), in the shape of both broadcast: splitmix64's finaliser (Steele et al., 2014) over seed +
-    position * golden gamma."""
+    """Uniform numbers, float64 in (0, 1), in the shape of both broadcast.
+
+    Each is splitmix64's finaliser (Steele et al., 2014) over seed + position * golden gamma."""
     x = seeds + positions * -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed number; wraps, as it should
     # The finaliser leaves 0 as it is, so seed 0 would always begin with the lowest id (as would any seed, where its sum
     # with the position is 0). All other numbers keep their bits.

@@ -1,9 +1,8 @@
 """Requests that join and leave a running batch at any step.
 
-A step is one pass of the model: the rows that run get their next token, and those that join, in the same pass where
-that is cheap, their context and their first. Who shares a pass with whom depends on the order of the requests alone.
-
-Keys and values of replies that a later request may go on from.
+A step is one pass of the model. Running rows get their next token. Joining ones get their context and first token, in
+the same pass where that is cheap. Which requests share a pass depends on their order alone. `Prefixes` holds the keys
+and values of replies that a later request may continue.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ class Stream:
             self._pass(joining)
         self.counts.steps += 1
         self.counts.row_steps += self._running.count
-        self._tell()
+        self._send_newest()
         reasons = self._running.ending(self._gone)
         cuts = {row: self._cut(row) for row, reason in reasons.items() if reason != "cancelled"}
         cut_of = {self._running.indices[row]: cut for row, cut in cuts.items() if cut is not None}
@@ -141,24 +140,24 @@ class Stream:
 
     def _joining(self) -> dict[tuple[int, ...], list[int]]:
         """The requests that join now, first come, first served, by their contexts: equal ones are computed once."""
-        found: dict[tuple[int, ...], list[int]] = {}
+        joining: dict[tuple[int, ...], list[int]] = {}
         free, width, real = self.max_rows - self._running.count, 0, 0
         while self._waiting and free:
             request = self._requests[self._waiting[0]]
-            if request.context not in found:
-                kept = self.prefixes.of(request.follows, request.context)
-                own = len(request.context) - (len(kept.tokens) if kept is not None else 0)
-                width, real = max(width, own), real + own
-                padded = width * (len(found) + 1)
-                if found and (padded > self.prefill_tokens or padded > 2 * real + PADDING):
+            if request.context not in joining:
+                prefix = self.prefixes.of(request.follows, request.context)
+                num_new = len(request.context) - (len(prefix.tokens) if prefix is not None else 0)
+                width, real = max(width, num_new), real + num_new
+                padded = width * (len(joining) + 1)
+                if joining and (padded > self.prefill_tokens or padded > 2 * real + PADDING):
                     break
-            found.setdefault(request.context, []).append(self._waiting.popleft())
+            joining.setdefault(request.context, []).append(self._waiting.popleft())
             free -= 1
-        return found
+        return joining
 
     def _begin(self, joining: dict[tuple[int, ...], list[int]]) -> None:
         """Room for those that join; and, where weights are new, nothing of the old ones."""
-        tickets = [ticket for each in joining.values() for ticket in each]
+        tickets = [ticket for group in joining.values() for ticket in group]
         requests = [self._requests[ticket] for ticket in tickets]
         longest = max((len(r.context) + r.sampling.max_new_tokens for r in requests), default=0)
         if self._version != self.policy.version:
@@ -183,15 +182,15 @@ class Stream:
             running.sample(head(self.policy, self.runner.decode(running.last_R[:first], memory)), first=0)
             return
         contexts = list(joining)
-        kept = [self.prefixes.of(self._requests[joining[each][0]].follows, each) for each in contexts]
-        starts = [len(each.tokens) if each is not None else 0 for each in kept]
+        prefixes = [self.prefixes.of(self._requests[joining[context][0]].follows, context) for context in contexts]
+        starts = [len(prefix.tokens) if prefix is not None else 0 for prefix in prefixes]
         news = [context[start:] for context, start in zip(contexts, starts, strict=True)]
         self.counts.prefilled += sum(map(len, news))
         width = max(map(len, news))
         ids_BS = torch.tensor([[*new, *[0] * (width - len(new))] for new in news], device=self.policy.device)
         count = sum(map(len, joining.values()))
         memory.reserve(first, first + count, max(map(len, contexts)))
-        for row, prefix in enumerate(kept, first):
+        for row, prefix in enumerate(prefixes, first):
             if prefix is not None:
                 memory.load(row, prefix.layers)
         span = memory.span(first, starts, width)
@@ -207,8 +206,8 @@ class Stream:
         hidden = torch.cat((old_RH, last_BH, last_BH[others]))
         running.sample(head(self.policy, hidden), first=0)
 
-    def _tell(self) -> None:
-        """Who wants to hear of tokens as they come. An error is only its own request's: the others' step goes on."""
+    def _send_newest(self) -> None:
+        """Sends new tokens to the requests' receivers. A receiver that raises ends its own request alone."""
         for row, ticket in enumerate(self._running.indices if self._wrote else ()):
             if ticket not in self._wrote:
                 continue
@@ -219,7 +218,7 @@ class Stream:
                 self._gone.add(ticket)
 
 
-# --- prefixes in common -----------------------------------------------------------------------------------------------
+# --- prefixes that later requests continue ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +236,9 @@ class Prefix:
 
 
 class Prefixes:
-    """By the reply's seed. Where there is no room, those kept longest go: which ones depends on the requests alone, and
-    what goes is computed again when it is asked for.
+    """Prefixes by the reply's seed. Without room the oldest go, and are computed again where they are needed.
+
+    Which ones go depends on the requests alone.
 
     Args:
         budget: bytes.

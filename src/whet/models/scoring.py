@@ -1,9 +1,4 @@
-"""Logprobs of tokens under a policy: the one place where logits become logprobs, for trainer and engines.
-
-Logprobs from hidden states where the logits of all tokens would not fit: in chunks of tokens, with two reused
-buffers. The backward pass computes each chunk's logits anew and adds up the head's gradient in place. So neither pass
-holds more than the buffers, the weights and their gradient.
-"""
+"""Logprobs of tokens under a policy: the one place where logits become logprobs, for trainer and engines."""
 
 from __future__ import annotations
 
@@ -22,7 +17,7 @@ from whet.types import Row
 
 LOGITS = 1 << 22
 """Logits that exist at one time, in the forward pass and in the backward pass (16 MiB of float32). The head works on
-chunks of as many tokens as have so many. Several chunks are computed again for the gradient (`whet.models.scoring`)."""
+chunks of as many tokens as have so many. Several chunks are computed again for the gradient (`ChunkedLogprobs`)."""
 ID_BYTES = 4
 """Of a token's id in a row."""
 UNSHARED = 4
@@ -192,6 +187,10 @@ def score(policy: Policy, rows: Sequence[Row], *, token_budget: int) -> list[Ten
 
 class ChunkedLogprobs(torch.autograd.Function):
     """`log_softmax(hidden @ weight.T / temperature)` at the targets, and the entropies.
+
+    It works in chunks of tokens, with two reused buffers, where the logits of all tokens would not fit. The backward
+    pass computes each chunk's logits again and adds up the head's gradient in place. So neither pass holds more than
+    the buffers, the weights and their gradient.
 
     Args:
         hidden: [N, H].
