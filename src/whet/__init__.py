@@ -84,7 +84,7 @@ __all__ = [
     "scale",
     "strategy",
     "train",
-]  # fmt: skip
+]
 
 _PLACES = {
     "whet.api.actor": ("Actor", "load_actor"),

@@ -201,8 +201,12 @@ def _controls(tokenizer: ChatTokenizer, template: str, stop_ids: frozenset[int])
     tags = {content for content in marks | named if TAG.fullmatch(content)} - ends
     tags |= {content for content in named - marks if _looks_like_a_mark(content)}
     chosen = {index: token for index, token in added.items() if token.content in marks | tags}
-    return Controls(tokenizer, {token.content: index for index, token in chosen.items()}, frozenset(tags),
-                    any(token.normalized for token in chosen.values()))  # fmt: skip
+    return Controls(
+        tokenizer,
+        {token.content: index for index, token in chosen.items()},
+        frozenset(tags),
+        any(token.normalized for token in chosen.values()),
+    )
 
 
 def _written_around(tokenizer: ChatTokenizer, unknown: str | None) -> set[int]:

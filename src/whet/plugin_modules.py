@@ -174,9 +174,12 @@ def _importer(folder: Path) -> Any:
     root = _root(folder)
 
     def importer(
-        name: str, globals: Mapping[str, Any] | None = None, locals: Mapping[str, Any] | None = None,
-        fromlist: Sequence[str] | None = (), level: int = 0,
-    ) -> ModuleType:  # fmt: skip
+        name: str,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
         top = name.partition(".")[0]
         if level or not _is_neighbour(top, folder):
             return builtins.__import__(name, globals, locals, fromlist or (), level)

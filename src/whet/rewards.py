@@ -72,13 +72,17 @@ def value_of(name: str, episode: Episode, index: int) -> float | None:
         raise
     except BaseException as error:  # SystemExit and CancelledError too
         line = line_of(error, entry.origin)
-        raise RewardError(f"the reward term {name!r} of {entry.origin}{line} raised {said(error)}; mend it, then "
-                          "`whet resume --accept-changes` continues") from error  # fmt: skip
+        raise RewardError(
+            f"the reward term {name!r} of {entry.origin}{line} raised {said(error)}; mend it, then "
+            "`whet resume --accept-changes` continues"
+        ) from error
     if value is None:
         return None
     number = as_reward(value)
     if number is None:
-        raise RewardError(f"the reward term {name!r} of {entry.origin} gave {in_brief(value)} for task "
-                          f"{episode.task.id[:60]!r}: it must return a finite number of at most {MAX_REWARD:g} in "
-                          "size, or None")  # fmt: skip
+        raise RewardError(
+            f"the reward term {name!r} of {entry.origin} gave {in_brief(value)} for task "
+            f"{episode.task.id[:60]!r}: it must return a finite number of at most {MAX_REWARD:g} in "
+            "size, or None"
+        )
     return number

@@ -32,9 +32,14 @@ class Asked:
 
 
 def written_by(
-    policy: Policy, requests: Iterable[Asked], settings: SamplingConfig, engine: EngineConfig, *,
-    temperature: float = 0.0, max_new_tokens: int | None = None,
-) -> list[Segment]:  # fmt: skip
+    policy: Policy,
+    requests: Iterable[Asked],
+    settings: SamplingConfig,
+    engine: EngineConfig,
+    *,
+    temperature: float = 0.0,
+    max_new_tokens: int | None = None,
+) -> list[Segment]:
     """The replies, in order.
 
     Args:
@@ -45,8 +50,9 @@ def written_by(
         room for the reply.
     """
     if not 0 <= temperature < float("inf") or (max_new_tokens is not None and max_new_tokens < 1):
-        raise ConfigError(f"temperature = {temperature} has to be 0 or more, and max_new_tokens = {max_new_tokens} at "
-                          "least 1")  # fmt: skip
+        raise ConfigError(
+            f"temperature = {temperature} has to be 0 or more, and max_new_tokens = {max_new_tokens} at least 1"
+        )
     sampling = Sampling(
         temperature=temperature,
         top_p=settings.top_p if temperature else 1.0,
@@ -57,8 +63,10 @@ def written_by(
     requests = list(requests)
     texts = [message["content"] for request in requests for message in request.messages]
     if lost := next((lost for _, lost in measured(texts, policy.tokenizer) if lost), ""):
-        raise ConfigError(f"the tokenizer of {policy.name} has no token for {lost}, and would leave it out without a "
-                          "word: write it in other characters, or take another model")  # fmt: skip
+        raise ConfigError(
+            f"the tokenizer of {policy.name} has no token for {lost}, and would leave it out without a "
+            "word: write it in other characters, or take another model"
+        )
     positions = steady_positions(policy.causal_lm)
     longest = max((len(render(policy.tokenizer, request.messages, request.prefill)) for request in requests), default=0)
     if positions is not None and longest + sampling.max_new_tokens > positions:

@@ -127,9 +127,13 @@ def measure(place: str | Path, config: BenchmarkConfig) -> Measurement:
     name += tag([*map(str, plain(config).items()), *digests.values()])
     if model.is_of_run:
         record = {
-            "benchmark": entry.name, "origin": entry.origin, "policy": model.policy.name, "settings": plain(config),
-            "digests": digests, "metrics": metrics,
-        }  # fmt: skip
+            "benchmark": entry.name,
+            "origin": entry.origin,
+            "policy": model.policy.name,
+            "settings": plain(config),
+            "digests": digests,
+            "metrics": metrics,
+        }
         traces = [_trace(each, request) for each, request in zip(graded, asked, strict=True)]
         keep(place, name, record if error is None else record | {"error": str(error)}, traces)
     if error is not None:
@@ -197,7 +201,12 @@ def _model(place: Path, run: LoadedRun | None, benchmark: Benchmark, config: Ben
 def _trace(graded: Graded, asked: Asked) -> dict[str, Any]:
     grade = graded.grade
     return {
-        "task": graded.task.id, "messages": [dict(message) for message in asked.messages], "reply": graded.reply,
-        "score": grade.score, "reason": grade.reason, "extracted": grade.extracted, "answer": graded.task.answer,
+        "task": graded.task.id,
+        "messages": [dict(message) for message in asked.messages],
+        "reply": graded.reply,
+        "score": grade.score,
+        "reason": grade.reason,
+        "extracted": grade.extracted,
+        "answer": graded.task.answer,
         "truncated": graded.is_truncated,
-    }  # fmt: skip
+    }

@@ -36,9 +36,11 @@ Weights = Literal["whole", "adapter", "merged"]
 SHORT = 16
 """Hex digits of a sha256 on a card."""
 USES: Mapping[Skill, str] = {
-    "answer": "answers questions", "critique": "critiques answers", "refine": "writes its answer anew after a critique",
+    "answer": "answers questions",
+    "critique": "critiques answers",
+    "refine": "writes its answer anew after a critique",
     "act": "acts in environments, turn by turn",
-}  # fmt: skip
+}
 
 
 WHOLE = 'model, tokenizer = (kind.from_pretrained("DIR") for kind in (AutoModelForCausalLM, AutoTokenizer))'
@@ -124,8 +126,11 @@ def _facts(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], 
     config, run = trained.config, trained.folder
     env = read_object(run / "env.json") or {}
     copied = "" if trained.role(name) == name else f", a copy of `{trained.role(name)}`"
-    held = {"whole": "all of the model's", "adapter": "a LoRA adapter, in PEFT's layout",
-            "merged": "the base model's with the LoRA adapter merged into them"}[weights]  # fmt: skip
+    held = {
+        "whole": "all of the model's",
+        "adapter": "a LoRA adapter, in PEFT's layout",
+        "merged": "the base model's with the LoRA adapter merged into them",
+    }[weights]
     came_from = provenance_in_words(record)
     yield "| | |\n|---|---|"
     for key, value in {
@@ -230,9 +235,11 @@ def _usage(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], 
         yield f"With peft installed, `from_pretrained` loads the base model (`{base}`) and this adapter over it.\n"
     skills = trained.skills(name)
     wordings = {
-        "answer": (words.solve, words.solve_prefill), "critique": (words.critique, ""),
-        "refine": (words.refine, words.refine_prefill), "act": ("", ""),
-    }  # fmt: skip
+        "answer": (words.solve, words.solve_prefill),
+        "critique": (words.critique, ""),
+        "refine": (words.refine, words.refine_prefill),
+        "act": ("", ""),
+    }
     first = next(iter(skills), None)
     yield "```python"
     yield SNIPPET.format(
@@ -261,8 +268,11 @@ def _acting(config: RunConfig) -> str:
     """How to prompt an agent."""
     assert isinstance(config, AgentRunConfig)
     envs = ",".join(config.data.shares)
-    rules = {None: "the environment's rules where the model's config.json does not say `reads_rules: false`",
-             True: "the environment's rules", False: "no rules"}[config.rules]  # fmt: skip
+    rules = {
+        None: "the environment's rules where the model's config.json does not say `reads_rules: false`",
+        True: "the environment's rules",
+        False: "no rules",
+    }[config.rules]
     return (
         f"It was trained in {envs}. A conversation begins with {rules}, then the first observation; each reply is "
         f"read in the format `{config.format}`, and the next message is the environment's answer. "

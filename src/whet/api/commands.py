@@ -27,9 +27,15 @@ SPLITS = ("train", "validation", "test")
 
 
 def train(
-    method: str, *, out: str | Path = "runs/run", config: Settings | None = None, overwrite: bool = False,
-    accept_changes: bool = False, progress: bool | Progress | StepFunction = True, **settings: Any,
-) -> Run:  # fmt: skip
+    method: str,
+    *,
+    out: str | Path = "runs/run",
+    config: Settings | None = None,
+    overwrite: bool = False,
+    accept_changes: bool = False,
+    progress: bool | Progress | StepFunction = True,
+    **settings: Any,
+) -> Run:
     """Run a method from start to table and report. Resume the run in `out`, if its settings are the same.
 
         run = whet.train("grpo", out="runs/first", num_steps=20, learning={"learning_rate": 1e-3})
@@ -102,9 +108,12 @@ def evaluate(
     place = str(target.folder if isinstance(target, Run) else target)
     if benchmark:
         options = {
-            "names": bool(names), "split": split != "test", "samples": samples > 1, "refinements": refinements > 1,
+            "names": bool(names),
+            "split": split != "test",
+            "samples": samples > 1,
+            "refinements": refinements > 1,
             "temperature": temperature is not None,
-        }  # fmt: skip
+        }
         given = [name for name, is_given in options.items() if is_given]
         benchmark_config = settings_of(benchmark, file, overrides, options=given)
         with exits_refused(), _torch_as_it_was():
@@ -112,9 +121,13 @@ def evaluate(
         return {measurement.policy: dict(measurement.metrics)}
     wanted, folder = target_of(place, file, overrides)
     eval_settings = EvalSettings(
-        (names,) if isinstance(names, str) else tuple(names), split, samples, temperature, refinements,
+        (names,) if isinstance(names, str) else tuple(names),
+        split,
+        samples,
+        temperature,
+        refinements,
         tuple(overrides) if folder is not None else (),
-    )  # fmt: skip
+    )
     with exits_refused(), _torch_as_it_was(), watched(progress) as watcher:
         measured, _ = measure(wanted, folder, eval_settings, watcher)
     return {row: dict(metrics) for row, metrics in measured.items()}
@@ -154,9 +167,15 @@ def scale(
     wanted, folder = target_of(str(target.folder if isinstance(target, Run) else target), file, overrides)
     chosen = strategies_of(strategies if isinstance(strategies, str) else ",".join(strategies))
     scale_settings = ScaleSettings(
-        chosen, tuple(budgets), (names,) if isinstance(names, str) else tuple(names), split, temperature,
-        level_samples, text_votes, tuple(overrides) if folder is not None else (),
-    )  # fmt: skip
+        chosen,
+        tuple(budgets),
+        (names,) if isinstance(names, str) else tuple(names),
+        split,
+        temperature,
+        level_samples,
+        text_votes,
+        tuple(overrides) if folder is not None else (),
+    )
     with exits_refused(), _torch_as_it_was(), watched(progress) as watcher:
         return measure(wanted, folder, scale_settings, watcher)
 

@@ -74,9 +74,13 @@ class Critic:
         return self.critique_all([pair], temperature=temperature, seed=seed, max_new_tokens=max_new_tokens)[0]
 
     def critique_all(
-        self, pairs: Iterable[tuple[str, str]], *, temperature: float = 0.0, seed: int = 0,
+        self,
+        pairs: Iterable[tuple[str, str]],
+        *,
+        temperature: float = 0.0,
+        seed: int = 0,
         max_new_tokens: int | None = None,
-    ) -> list[Critique]:  # fmt: skip
+    ) -> list[Critique]:
         """Critiques of `(question, answer)` pairs, written side by side; in order. Arguments as in `critique`."""
         requests = [Asked(self.prompts.critique_messages(*pair), seed_of(seed, "critique", *pair)) for pair in pairs]
         written = written_by(
@@ -98,9 +102,13 @@ class Critic:
 
 
 def load_critic(
-    place: str | Path, name: str | None = None, *, prompts: str | None = None, device: str = "auto",
+    place: str | Path,
+    name: str | None = None,
+    *,
+    prompts: str | None = None,
+    device: str = "auto",
     dtype: Literal["float32", "bfloat16"] | None = None,
-) -> Critic:  # fmt: skip
+) -> Critic:
     """Load a critic from a run, or any model as a critic.
 
         whet.load_critic("runs/first")

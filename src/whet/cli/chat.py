@@ -218,8 +218,9 @@ class SelfCorrection:
         if not self.is_piped and not _yes(f"refine by {actor.policy.name}?"):
             return
         refined = _thinking(
-            actor.policy.name, lambda: actor.refine_segment(question, answer, critique.text, **sampling)  # type: ignore[arg-type]
-        )  # fmt: skip
+            actor.policy.name,
+            lambda: actor.refine_segment(question, answer, critique.text, **sampling),  # type: ignore[arg-type]
+        )
         _show(f"refinement by {actor.policy.name}", refined.text)
         self._graded(refined.text, task, refined.stop_reason)
         self._last = (question, refined.text)

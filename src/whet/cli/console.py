@@ -142,8 +142,11 @@ def guarded(work: Callable[[], None], folder: Path | None) -> None:
         fail(f"{error.strerror or error}{location}; {remains}", 1)
     except Exception as error:
         if is_out_of_memory(error):
-            fail("out of memory: lower learning.token_budget, engine.max_rows, engine.prefill_tokens or "
-                 f"max_new_tokens, or set gradient_checkpointing = true; {remains}", 1)  # fmt: skip
+            fail(
+                "out of memory: lower learning.token_budget, engine.max_rows, engine.prefill_tokens or "
+                f"max_new_tokens, or set gradient_checkpointing = true; {remains}",
+                1,
+            )
         traceback.print_exc()
         if place := culprit(error):
             fail(f"the plug-in {place}: {said(error)}; the lines above lead there; {remains}", 1)

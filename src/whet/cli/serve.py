@@ -66,8 +66,10 @@ def serve(
 
         def started(address: str) -> None:
             if host not in LOOPBACK and api_key is None:
-                note("[bold yellow]look:[/bold yellow] anyone who reaches this address may use it: there is no key "
-                     "(--api-key, or WHET_API_KEY)")  # fmt: skip
+                note(
+                    "[bold yellow]look:[/bold yellow] anyone who reaches this address may use it: there is no key "
+                    "(--api-key, or WHET_API_KEY)"
+                )
             out.print(f"serving at {address}/v1  (Ctrl-C stops)", soft_wrap=True, highlight=False)
             for name in cast.names:
                 out.print(f"  {escape(name)}", highlight=False)

@@ -217,8 +217,11 @@ def _show_next(folder: Path, best: str, spec: MethodSpec) -> None:
         hint = "give it answers to critique" if critiques else "ask it"
         commands = [(f"{whet} chat {run}", hint), serve, export]
     else:
-        commands = [(f"{whet} eval {run} --samples 4", "measure it again, by samples"),
-                    (f"{whet} report {run}", "write the page again"), export]  # fmt: skip
+        commands = [
+            (f"{whet} eval {run} --samples 4", "measure it again, by samples"),
+            (f"{whet} report {run}", "write the page again"),
+            export,
+        ]
     link = folder / BEST
     out.print(f"trained: {escape(str(link if link.exists() else folder))} ({best})", soft_wrap=True, highlight=False)
     out.print("next:", highlight=False)

@@ -60,9 +60,12 @@ class ExampleColumns(Config):
     def given(self) -> dict[str, str]:
         """Those that have a name of yours, by the field of a row."""
         names = {
-            "question": self.prompt, "answer": self.answer, "critique": self.critique, "refinement": self.refinement,
+            "question": self.prompt,
+            "answer": self.answer,
+            "critique": self.critique,
+            "refinement": self.refinement,
             "correct": self.correct,
-        }  # fmt: skip
+        }
         return {field: name for field, name in names.items() if name is not None}
 
 

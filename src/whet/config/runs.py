@@ -154,8 +154,10 @@ class TrainingConfig(Config):
     @model_validator(mode="after")
     def check_draws(self) -> Self:
         if attrgetter(f"{self.compared}.temperature")(self) == 0:
-            raise ValueError(f"{self.compared}.temperature = 0 makes a whole group equal, so none is better than "
-                             "another and nothing is learnt; use 0.6 to 1.0")  # fmt: skip
+            raise ValueError(
+                f"{self.compared}.temperature = 0 makes a whole group equal, so none is better than "
+                "another and nothing is learnt; use 0.6 to 1.0"
+            )
         return self
 
     def num_updates(self, rows_per_step: int) -> int:

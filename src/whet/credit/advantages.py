@@ -69,9 +69,7 @@ def _checked(name: str, credit: Credit) -> Credit:
     """The function, with checks of what `Credit` requires. Credit outside of the mask becomes 0."""
 
     @wraps(credit)
-    def checked(
-        rewards_B: Tensor, sizes: Sequence[int], kl_BT: Tensor, mask_BT: Tensor, kl_coef: float
-    ) -> Tensor:  # fmt: skip
+    def checked(rewards_B: Tensor, sizes: Sequence[int], kl_BT: Tensor, mask_BT: Tensor, kl_coef: float) -> Tensor:
         origin = ADVANTAGES.entry(name).origin
         whose = f"the advantage {name!r} of {origin}"
         mend = "mend it, then `whet resume --accept-changes` goes on"

@@ -150,7 +150,7 @@ def graded_signs(label: str, segments: Sequence[Segment]) -> Signs:
 
 def critique_signs(
     groups: Groups, critiques: Sequence[Segment], reaches: Reaches, baseline: Baseline = "group"
-) -> Signs:  # fmt: skip
+) -> Signs:
     """Counts of a step's critiques for the watch.
 
     Args:

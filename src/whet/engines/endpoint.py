@@ -82,9 +82,12 @@ class EndpointEngine:
         # Keys come from the environment and nowhere else: settings are written into run folders.
         self._key = os.environ.get(config.key_env, "").strip()
         self._client = openai.AsyncOpenAI(
-            base_url=config.url, api_key=self._key or "none", max_retries=0, timeout=config.timeout_s,
+            base_url=config.url,
+            api_key=self._key or "none",
+            max_retries=0,
+            timeout=config.timeout_s,
             http_client=limited_client(config.max_reply_bytes),
-        )  # fmt: skip
+        )
         self._places = asyncio.Semaphore(config.max_concurrency)
 
     # --- a service ----------------------------------------------------------------------------------------------------
@@ -168,9 +171,13 @@ class EndpointEngine:
         """The request as it is sent, by which its reply is cached."""
         sampling, config = prompt.sampling, self.config
         request: dict[str, Any] = {
-            "model": config.model, "temperature": sampling.temperature, "top_p": sampling.top_p,
-            "max_tokens": sampling.max_new_tokens, "seed": prompt.seed % 2**31, **config.more,
-        }  # fmt: skip
+            "model": config.model,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_new_tokens,
+            "seed": prompt.seed % 2**31,
+            **config.more,
+        }
         if sampling.stop:
             request["stop"] = list(sampling.stop)
         if config.api == "completion":
@@ -265,9 +272,13 @@ class EndpointEngine:
         if choice.finish_reason not in STOPS:
             return self._failure("endpoint_error", f"a reply that ended with {choice.finish_reason!r}"), None
         reply = Reply(
-            text=text, stop_reason=STOPS[choice.finish_reason], num_read=num_read, num_written=num_written,
-            model=named, logprobs=logprobs_of(choice),
-        )  # fmt: skip
+            text=text,
+            stop_reason=STOPS[choice.finish_reason],
+            num_read=num_read,
+            num_written=num_written,
+            model=named,
+            logprobs=logprobs_of(choice),
+        )
         check_size(request, reply, self.config.max_model_len)
         return reply, None
 

@@ -108,9 +108,13 @@ class LocalEngine:
         """The running batch."""
         if self._stream is None:
             self._stream = Stream(
-                self.policy, runner_of(self.policy), self.num_layers, max_rows=self.max_rows,
-                prefill_tokens=self.prefill_tokens, prefix_bytes=self.prefix_bytes,
-            )  # fmt: skip
+                self.policy,
+                runner_of(self.policy),
+                self.num_layers,
+                max_rows=self.max_rows,
+                prefill_tokens=self.prefill_tokens,
+                prefix_bytes=self.prefix_bytes,
+            )
         return self._stream
 
     @property

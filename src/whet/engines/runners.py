@@ -161,8 +161,9 @@ def _attend_memory(queries: Tensor, heads: int, keys: Tensor, values: Tensor, me
     """One new token a row, [R, heads, D], against what the memory holds."""
     # The queries that share a key/value head count as so many tokens: nothing is repeated.
     if queries.device.type == "cpu":
-        return attention_products(queries.unflatten(1, (heads, -1)).flatten(0, 1), keys, values,
-                                  memory.bias_X1T).view_as(queries)  # fmt: skip
+        return attention_products(
+            queries.unflatten(1, (heads, -1)).flatten(0, 1), keys, values, memory.bias_X1T
+        ).view_as(queries)
     keys, values = keys.unflatten(0, (-1, heads)), values.unflatten(0, (-1, heads))
     grouped = queries.unflatten(1, (heads, -1))
     return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=memory.mask_R11T).flatten(1, 2)

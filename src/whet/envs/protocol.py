@@ -59,8 +59,9 @@ def stepped(answer: Any) -> Stepped:
     if not is_whole(observation):
         raise ValueError("an observation holds half a character (a lone surrogate)")
     if isinstance(reward, bool) or not isinstance(reward, int | float) or as_reward(reward) is None:
-        raise ValueError(f"a reward has to be a finite number of at most {MAX_REWARD:g} in size, and is "
-                         f"{in_brief(reward)}")  # fmt: skip
+        raise ValueError(
+            f"a reward has to be a finite number of at most {MAX_REWARD:g} in size, and is {in_brief(reward)}"
+        )
     if not isinstance(info, dict):
         raise ValueError(f"info has to be a dict, and is {type(info).__name__}")
     info = dict(info)

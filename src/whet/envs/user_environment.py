@@ -95,9 +95,11 @@ class UserEnvironment:
     def _same(self, answer: Any, turn: int) -> None:
         """Raises EnvError where a replay answers otherwise than the record at this turn; 0 is the reset."""
         if answer[0] != self._said[turn]:
-            raise EnvError(f"{self._name} does not repeat: turn {turn} says something else when the same actions are "
-                           "done again for the same item and seed; draw whatever is left to chance from these two, or "
-                           "give it a fork")  # fmt: skip
+            raise EnvError(
+                f"{self._name} does not repeat: turn {turn} says something else when the same actions are "
+                "done again for the same item and seed; draw whatever is left to chance from these two, or "
+                "give it a fork"
+            )
 
     def _has_begun(self, item: int, seed: int, answer: Any) -> Observed:
         if not isinstance(answer, tuple) or len(answer) != 2:
@@ -110,14 +112,18 @@ class UserEnvironment:
 
     def _has_stepped(self, action: str, answer: Any) -> Stepped:
         if not isinstance(answer, tuple) or len(answer) != 5:
-            raise EnvError(f"{self._name}: step has to return (observation, reward, terminated, truncated, info), and "
-                           f"returned {_brief(answer)}")  # fmt: skip
+            raise EnvError(
+                f"{self._name}: step has to return (observation, reward, terminated, truncated, info), and "
+                f"returned {_brief(answer)}"
+            )
         observation, reward, terminated, truncated, info = answer
         self._check(observation, info, "step")
         number = as_reward(reward)
         if number is None:
-            raise EnvError(f"{self._name}: a reward has to be a finite number of at most {MAX_REWARD:g} in size, and "
-                           f"step gave {_brief(reward)}")  # fmt: skip
+            raise EnvError(
+                f"{self._name}: a reward has to be a finite number of at most {MAX_REWARD:g} in size, and "
+                f"step gave {_brief(reward)}"
+            )
         for flag_name, flag in (("terminated", terminated), ("truncated", truncated)):
             if isinstance(flag, str) or flag not in (True, False):
                 raise EnvError(f"{self._name}: {flag_name} has to be true or false, and step gave {_brief(flag)}")
@@ -130,11 +136,14 @@ class UserEnvironment:
         if not isinstance(observation, str):
             raise EnvError(f"{self._name}: an observation has to be a text, and {method} gave {_brief(observation)}")
         if not is_whole(observation):
-            raise EnvError(f"{self._name}: an observation holds half a character (a lone surrogate), and {method} gave "
-                           f"{_brief(observation)}")  # fmt: skip
+            raise EnvError(
+                f"{self._name}: an observation holds half a character (a lone surrogate), and {method} gave "
+                f"{_brief(observation)}"
+            )
         if not isinstance(info, dict):
-            raise EnvError(f"{self._name}: info has to be a dict, {{}} where there is nothing to say; {method} gave "
-                           f"{_brief(info)}")  # fmt: skip
+            raise EnvError(
+                f"{self._name}: info has to be a dict, {{}} where there is nothing to say; {method} gave {_brief(info)}"
+            )
 
 
 def takes(function: Any, *args: Any, **kwargs: Any) -> bool:

@@ -53,9 +53,13 @@ def bootstrap(values: Sequence[float], drawn: Draws) -> tuple[float, float]:
 
 
 def point(
-    budget: int, outcomes: Sequence[Outcome], drawn: Draws, *, levels: Sequence[int] = (),
+    budget: int,
+    outcomes: Sequence[Outcome],
+    drawn: Draws,
+    *,
+    levels: Sequence[int] = (),
     against: Sequence[Outcome] = (),
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """A strategy at one budget, over all questions.
 
     Args:

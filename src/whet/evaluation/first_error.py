@@ -41,9 +41,12 @@ def _task(row: Mapping[str, Any], number: int) -> Task:
         prompt="\n".join([problem, "", *numbered]),
         answer=str(label),
         info={
-            "kind": "first_error", "problem": problem, "steps": list(steps), "right": row.get("final_answer_correct"),
+            "kind": "first_error",
+            "problem": problem,
+            "steps": list(steps),
+            "right": row.get("final_answer_correct"),
         },
-    )  # fmt: skip
+    )
 
 
 def first_error_metrics(graded: Sequence[Graded]) -> Metrics:

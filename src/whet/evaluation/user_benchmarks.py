@@ -109,8 +109,10 @@ class Benchmark:
             return grade
         score = as_reward(grade)
         if score is None or not 0 <= score <= 1:
-            return Grade(score=None, reason=f"{self._whose}: grade has to return a number in [0, 1] or a Grade, not "
-                                            f"{in_brief(grade)}")  # fmt: skip
+            return Grade(
+                score=None,
+                reason=f"{self._whose}: grade has to return a number in [0, 1] or a Grade, not {in_brief(grade)}",
+            )
         return Grade(score=score)
 
     def metrics(self, graded: Sequence[Graded]) -> Metrics:

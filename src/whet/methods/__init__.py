@@ -80,5 +80,5 @@ for _name, _place, _says in (
     ("reinforce_pp_baseline", "policy.policy_gradient:REINFORCE_PP_BASELINE", "REINFORCE++, the group's mean off"),
     ("reinforce", "policy.policy_gradient:REINFORCE", "plain REINFORCE"),
     ("ppo", "policy.policy_gradient:PPO", "a value model and GAE (1707.06347)"),
-):  # fmt: skip
+):
     METHODS.late(_name, f"{__name__}.{_place}", says=_says)

@@ -102,10 +102,15 @@ def _warm_starts(algorithm: CriticAlgorithm[C]) -> list[Phase]:
 
 
 def training_phases(
-    algorithm: CriticAlgorithm[C], settings: TrainingConfig, collect: Callable[[int], Batch],
-    updates: Callable[[int], Mapping[str, Update]], *, into: str, begin: Callable[[], None] | None = None,
+    algorithm: CriticAlgorithm[C],
+    settings: TrainingConfig,
+    collect: Callable[[int], Batch],
+    updates: Callable[[int], Mapping[str, Update]],
+    *,
+    into: str,
+    begin: Callable[[], None] | None = None,
     headline: tuple[str, ...] = ("reward/mean", "critique/acc_dis", ACC_REFINE),
-) -> Iterator[Phase]:  # fmt: skip
+) -> Iterator[Phase]:
     """The phases of a method with one stretch of training.
 
     Args:
@@ -132,9 +137,14 @@ def training_phases(
 
 
 def critique_rounds(
-    algorithm: Algorithm[C], key: Sequence[object], critic: str, *, greedy: bool, temperature: float | None = None,
+    algorithm: Algorithm[C],
+    key: Sequence[object],
+    critic: str,
+    *,
+    greedy: bool,
+    temperature: float | None = None,
     **settings: Any,
-) -> CritiqueRound:  # fmt: skip
+) -> CritiqueRound:
     """The critique round with the run's actor and one of its critics.
 
     Args:
@@ -170,18 +180,27 @@ def actor_role(algorithm: Algorithm[C], settings: SamplingConfig, **sampled: Any
 
 
 def sample_critiques(
-    algorithm: Algorithm[C], key: Sequence[object], tasks: Sequence[Task], *,
-    answers: Mapping[str, Segment] | None = None, **settings: Any,
-) -> list[Episode]:  # fmt: skip
+    algorithm: Algorithm[C],
+    key: Sequence[object],
+    tasks: Sequence[Task],
+    *,
+    answers: Mapping[str, Segment] | None = None,
+    **settings: Any,
+) -> list[Episode]:
     """One episode of each task, sampled, with the critic that is trained."""
     rounds = critique_rounds(algorithm, key, "critic", greedy=False, **settings)
     return [e for group in roll_out_rounds(algorithm.run, rounds, tasks, answers) for e in group]
 
 
 def roll_out_rounds(
-    run: RunContext, rounds: CritiqueRound, tasks: Sequence[Task], answers: Mapping[str, Segment] | None = None, *,
-    num_samples: int = 1, is_counted: bool = True,
-) -> list[list[Episode]]:  # fmt: skip
+    run: RunContext,
+    rounds: CritiqueRound,
+    tasks: Sequence[Task],
+    answers: Mapping[str, Segment] | None = None,
+    *,
+    num_samples: int = 1,
+    is_counted: bool = True,
+) -> list[list[Episode]]:
     """Episodes of each task, with the cached answers where there are any.
 
     A failed critique was retried alone, with what follows it. What is lost after all retries is left out: a critique of
@@ -233,9 +252,11 @@ def training_batch(
         graded_signs("refinements", refinements),
     ]
     metrics = {
-        **reward_metrics(groups), **flat_groups(groups, reaches), **step_metrics(episodes, metrics_of),
+        **reward_metrics(groups),
+        **flat_groups(groups, reaches),
+        **step_metrics(episodes, metrics_of),
         **assigned.metrics,
-    }  # fmt: skip
+    }
     traces = critique_traces(config, phase, step, episodes, assigned)
     return Batch(assigned.rows, metrics, traces, signs=signs)
 

@@ -55,9 +55,14 @@ def example_row(segment: Segment, kind: str, *, context: Sequence[int] | None = 
 
 
 def imitation_phase(
-    name: str, policy: str, num_steps: int, draw: Callable[[int], list[Row]], learning: LearningConfig,
-    rows_per_step: int, **fields: Any,
-) -> Phase:  # fmt: skip
+    name: str,
+    policy: str,
+    num_steps: int,
+    draw: Callable[[int], list[Row]],
+    learning: LearningConfig,
+    rows_per_step: int,
+    **fields: Any,
+) -> Phase:
     """SFT of one policy.
 
     Args:
@@ -76,9 +81,14 @@ def imitation_phase(
 
 
 def warm_start(
-    settings: WarmStartConfig, num_steps: int, loop: Loop, shown: Demonstrator, role: Literal["actor", "critic"],
-    *, policy: str = "",
-) -> Phase:  # fmt: skip
+    settings: WarmStartConfig,
+    num_steps: int,
+    loop: Loop,
+    shown: Demonstrator,
+    role: Literal["actor", "critic"],
+    *,
+    policy: str = "",
+) -> Phase:
     """SFT of one policy: the actor on answers and refinements, the critic on critiques.
 
     Args:

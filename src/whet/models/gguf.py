@@ -233,7 +233,7 @@ def _config(gguf: Gguf, kind: Any, tokenizer: Any) -> Any:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         dtype="float32",
-    )  # fmt: skip
+    )
 
 
 def _of_shape(gguf: Gguf, key: str) -> Any:

@@ -91,9 +91,13 @@ def from_pretrained(kind: Any, path: str, dtype: torch.dtype) -> Any:
     Raises: ConfigError with the names; also what `transformers` raises.
     """
     model, loading_info = kind.from_pretrained(
-        path, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True,
+        path,
+        dtype=dtype,
+        trust_remote_code=False,
+        use_safetensors=True,
+        output_loading_info=True,
         ignore_mismatched_sizes=True,
-    )  # fmt: skip
+    )
     if wrong := _differences(loading_info):
         raise ConfigError(
             f"{path!r} does not hold the weights of the {type(model).__name__} that its config.json describes "

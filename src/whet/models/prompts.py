@@ -90,10 +90,15 @@ def of_rounds(
     """
     history = [("a", "c")] * (num_rounds - 1)
     return [
-        Conversation(roles[0], questions, lambda q: prompts.refine_messages(q, "a", "c", history),
-                     prompts.refine_prefill, written),
+        Conversation(
+            roles[0],
+            questions,
+            lambda q: prompts.refine_messages(q, "a", "c", history),
+            prompts.refine_prefill,
+            written,
+        ),
         Conversation(roles[1], questions, lambda q: prompts.critique_messages(q, "a", history), "", written),
-    ]  # fmt: skip
+    ]
 
 
 def _num_tokens(conversation: Conversation, tokenizer: PreTrainedTokenizerBase) -> list[int]:

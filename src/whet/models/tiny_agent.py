@@ -36,9 +36,11 @@ def word_tokenizer(words: Iterable[str]) -> Qwen2Tokenizer:
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = _parting()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=list(SPECIAL), show_progress=False,
+        vocab_size=VOCABULARY,
+        special_tokens=list(SPECIAL),
+        show_progress=False,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-    )  # fmt: skip
+    )
     trained.train_from_iterator(words, trainer)
     vocabulary, merges = _parts(trained)
     # As `AutoTokenizer` will load it: beside a Qwen2 model it takes this class and its rules, whatever the files say.
@@ -76,10 +78,12 @@ def agent_config(vocabulary_size: int) -> Qwen2Config:
 
 
 def _parting() -> pre_tokenizers.Sequence:
-    return pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(PRETOKENIZE_REGEX), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])  # fmt: skip
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PRETOKENIZE_REGEX), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
 
 
 def _parts(trained: Tokenizer) -> tuple[dict[str, int], list[tuple[str, str]]]:

@@ -31,7 +31,11 @@ def dialogue_row(episode: TraceRecord, at: int, size: int) -> dict[str, Any]:
         text, gap = shown_text(turn.text)
         turns.append({**asdict(turn), "text": text, "gap": None if gap is None else asdict(gap)})
     row: dict[str, Any] = {
-        "answer_right": is_right(episode), "score": episode.answer_score, "at": at, "size": size,
-        "turns": turns, "rewards": dict(episode.rewards),
-    }  # fmt: skip
+        "answer_right": is_right(episode),
+        "score": episode.answer_score,
+        "at": at,
+        "size": size,
+        "turns": turns,
+        "rewards": dict(episode.rewards),
+    }
     return row if episode.split != "test" else row | {"step": 0}  # its steps only count the rows of the summary

@@ -24,14 +24,17 @@ def scaling_table(record: Record) -> Table:
     """A line for each strategy and budget, for 100 columns. At each budget the best without the reference is bold."""
     n, lost = record["n"], f", {record['lost']} lost to failures" if record.get("lost") else ""
     table = Table(
-        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False,
-        title=f"{record['critic']}, {record['split']}", title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+        title=f"{record['critic']}, {record['split']}",
+        title_justify="left",
         caption=f"Accuracy in percent of n = {n:,} questions{lost}, with its 95 % interval (Wilson's); gain: over "
         "majority at the same budget, in points (bootstrap over questions). Tokens, answers, critiques and "
         f"refinements: means of what was really spent on a question. {record['rule']} A ceiling knows the reference. "
         f"Answers are equal in a vote {record['votes']}.",
         caption_justify="left",
-    )  # fmt: skip
+    )
     for title in ("strategy", "budget", "tokens", "ans.", "crit.", "ref.", "acc.", "95 %", "gain", "95 %"):
         table.add_column(title, justify="left" if title == "strategy" else "right", no_wrap=True)
     best, num_shown = _best(record), dict.fromkeys(record["strategies"], 0)
@@ -75,10 +78,14 @@ def level_table(record: Record) -> Table | None:
     if not levels:
         return None
     table = Table(
-        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title="By difficulty, at the largest budget", title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        title="By difficulty, at the largest budget",
+        title_justify="left",
         caption=f"Accuracy in percent. Level 1: more than 80 % of {record['level_samples']} other answers were right; "
-        "level 5: at most 20 %.", caption_justify="left",
-    )  # fmt: skip
+        "level 5: at most 20 %.",
+        caption_justify="left",
+    )
     table.add_column("strategy")
     sizes = {level: next(p["levels"][level]["n"] for p in last.values() if level in p["levels"]) for level in levels}
     for level in levels:
@@ -163,6 +170,11 @@ def _styled(index: int, name: str, line: Mapping[str, Any]) -> dict[str, Any]:
 
 def _chart(title: str, note: str, axis: str, series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
-        "title": title, "note": note, "unit": "percent", "from_zero": False, "staged": False, "axis": axis,
+        "title": title,
+        "note": note,
+        "unit": "percent",
+        "from_zero": False,
+        "staged": False,
+        "axis": axis,
         "series": list(series),
-    }  # fmt: skip
+    }

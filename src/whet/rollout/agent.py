@@ -130,9 +130,14 @@ class Agent:
         return Episode(task=task, segments=tuple(segments), outcome=outcome, reason=reason)
 
     async def _proposed(
-        self, task: Task, sample: int, which: tuple[object, ...], messages: list[Message], segments: list[Segment],
+        self,
+        task: Task,
+        sample: int,
+        which: tuple[object, ...],
+        messages: list[Message],
+        segments: list[Segment],
         last: Segment | None,
-    ) -> tuple[Segment, Parsed, Segment | None]:  # fmt: skip
+    ) -> tuple[Segment, Parsed, Segment | None]:
         """The reply whose action is taken, its parsed form and its review.
 
         Replies that are sent back and their reviews are added to messages and segments. They do not count as turns.
@@ -144,9 +149,12 @@ class Agent:
         for attempt in range(most + 1):
             seed_key = (*which, *([attempt] if attempt else []))
             reply = await self.agent.reply(
-                messages, seed=seed_of(*self.key, "turn", *seed_key), parent=len(segments) - 1, group={"task": task.id},
+                messages,
+                seed=seed_of(*self.key, "turn", *seed_key),
+                parent=len(segments) - 1,
+                group={"task": task.id},
                 follows=last,
-            )  # fmt: skip
+            )
             parsed = self.parse(reply.text)
             if self.review is None or parsed.problem or attempt == most:
                 return reply, parsed, None

@@ -135,9 +135,15 @@ class CritiqueRound:
         return chain
 
     async def _refinements(
-        self, task: Task, answer: Segment, shown: str, history: Sequence[Round], which: Which, *,
+        self,
+        task: Task,
+        answer: Segment,
+        shown: str,
+        history: Sequence[Round],
+        which: Which,
+        *,
         parent: int,
-    ) -> list[Segment]:  # fmt: skip
+    ) -> list[Segment]:
         return await together(
             self.refined(task, answer, shown, history, which, number=number, parent=parent)
             for number in range(self.num_refinements)

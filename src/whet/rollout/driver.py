@@ -79,9 +79,12 @@ class RunningRollouts:
     """
 
     def __init__(
-        self, rollouts: Iterable[Rollout[Any]], ask: Callable[[Task, Ask], None], ended: Callable[[Task], None],
+        self,
+        rollouts: Iterable[Rollout[Any]],
+        ask: Callable[[Task, Ask], None],
+        ended: Callable[[Task], None],
         closed: Callable[[Task], None] = lambda task: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._ask, self._ended, self._closed = ask, ended, closed
         self._root = Task(_nothing(), None, 0)
         self._root.rollout.close()

@@ -132,10 +132,16 @@ class Environments:
         return self._waiting.keys()
 
     def __init__(
-        self, *, capacity: int = 256, workers: int = 64, timeout_s: float | None = 60.0, retries: int = 1,
-        lease_s: float | None = None, max_observation_chars: int = MAX_OBSERVATION_CHARS,
+        self,
+        *,
+        capacity: int = 256,
+        workers: int = 64,
+        timeout_s: float | None = 60.0,
+        retries: int = 1,
+        lease_s: float | None = None,
+        max_observation_chars: int = MAX_OBSERVATION_CHARS,
         close_timeout_s: float = CLOSE_S,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.capacity, self.retries, self.lease_s = capacity, retries, lease_s
         self.max_observation_chars, self.close_timeout_s = max_observation_chars, close_timeout_s
         self.counts: Counter[str] = Counter()
@@ -218,8 +224,10 @@ class Environments:
             self.counts["hung_closes"] += num_hung
             logger.warning(
                 "%d of %d environments did not close within %g s (pool.close_timeout_s) and are left to themselves",
-                num_hung, len(envs), self.close_timeout_s,
-            )  # fmt: skip
+                num_hung,
+                len(envs),
+                self.close_timeout_s,
+            )
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
 

@@ -101,9 +101,14 @@ class Pool:
     queued: Collection[int] = ()
 
     def __init__(
-        self, answer: Callable[[Any], Any], *, kind: FaultKind = "env_error", workers: int = 32,
-        timeout_s: float | None = None, retries: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        answer: Callable[[Any], Any],
+        *,
+        kind: FaultKind = "env_error",
+        workers: int = 32,
+        timeout_s: float | None = None,
+        retries: int = 0,
+    ) -> None:
         self.answer, self.kind, self.timeout_s, self.retries = answer, kind, timeout_s, retries
         self.workers = workers
         self.num_retried = 0

@@ -21,8 +21,11 @@ from whet.types import Segment
 FINGERPRINT = f"whet-{version()}"
 FINISHED: Mapping[str, str] = {"eos": "stop", "stop": "stop", "length": "length", "cancelled": "stop"}
 STAGES: Mapping[Skill | None, str | None] = {
-    None: None, "answer": "answer", "critique": "critique", "refine": "refinement",
-}  # fmt: skip
+    None: None,
+    "answer": "answer",
+    "critique": "critique",
+    "refine": "refinement",
+}
 """The stages' names in replies."""
 
 
@@ -156,8 +159,14 @@ class Answering:
     # --- pieces of both -----------------------------------------------------------------------------------------------
 
     def _object(self, kind: str, choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.request.model, "choices": choices,
-                "system_fingerprint": FINGERPRINT}  # fmt: skip
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.request.model,
+            "choices": choices,
+            "system_fingerprint": FINGERPRINT,
+        }
 
     def _logprobs(self, policy: str, tokens: Sequence[tuple[int, float]]) -> dict[str, Any] | None:
         if not self.request.logprobs:

@@ -184,7 +184,8 @@ def of_validation(error: RequestValidationError) -> ApiError:
     place = [str(part) for part in first["loc"] if part not in ("body", "str", "list[str]", "list[TextPart]")]
     param = ".".join(place) or None
     if first["type"] == "extra_forbidden":
-        return ApiError(400, f"{param} is none of the arguments that this server knows", param=param,
-                        code="unknown_parameter")  # fmt: skip
+        return ApiError(
+            400, f"{param} is none of the arguments that this server knows", param=param, code="unknown_parameter"
+        )
     message = str(first["msg"]).removeprefix("Value error, ")
     return ApiError(400, f"{param or 'the body'}: {message[0].lower()}{message[1:]}", param=param, code="invalid_value")

@@ -98,9 +98,12 @@ def _drawn(data: BasicsData, split: Split, count: int) -> list[Basic]:
 
 
 def _new(
-    make: Callable[[BasicsData, random.Random], Basic], data: BasicsData, split: Split, problems: Mapping[str, Basic],
+    make: Callable[[BasicsData, random.Random], Basic],
+    data: BasicsData,
+    split: Split,
+    problems: Mapping[str, Basic],
     rng: random.Random,
-) -> Basic | None:  # fmt: skip
+) -> Basic | None:
     """A new problem of the split. None: patience has run out."""
     for _ in range(PATIENCE):
         problem = make(data, rng)

@@ -218,9 +218,13 @@ class FileOf(Demonstrator):
     """A user's rows, without those whose question is measured (by `question_key`)."""
 
     def __init__(
-        self, file: str, tasks: Mapping[str, Sequence[Task]], prompts: Prompts,
-        columns: Mapping[str, str] = MappingProxyType({}), at: str = "warm_start.",
-    ) -> None:  # fmt: skip
+        self,
+        file: str,
+        tasks: Mapping[str, Sequence[Task]],
+        prompts: Prompts,
+        columns: Mapping[str, str] = MappingProxyType({}),
+        at: str = "warm_start.",
+    ) -> None:
         demonstrations = read_demonstrations(Path(file), prompts, columns, at)
         self.file = file
         splits = [split for split in PURPOSES if split != "train"]

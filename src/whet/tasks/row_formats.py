@@ -127,9 +127,11 @@ def _verl(row: Row) -> Fields:
     truth = model.get("ground_truth") if isinstance(model, dict) else None
     rest = {name: value for name, value in model.items() if name != "ground_truth"} if isinstance(model, dict) else {}
     return Fields(
-        question=_question(row["prompt"]), answer=as_text(truth), used=("prompt", "reward_model"),
+        question=_question(row["prompt"]),
+        answer=as_text(truth),
+        used=("prompt", "reward_model"),
         info={"reward_model": rest} if rest else {},
-    )  # fmt: skip
+    )
 
 
 def _svamp(row: Row) -> Fields:

@@ -182,8 +182,9 @@ def _trajectory(place: str, row: Mapping[str, Any]) -> Trajectory:
 
 def _row(trajectory: Trajectory) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "conversations": [message_row(message) for message in trajectory.messages], "item_id": trajectory.item_id
-    }  # fmt: skip
+        "conversations": [message_row(message) for message in trajectory.messages],
+        "item_id": trajectory.item_id,
+    }
     results = {"reward": trajectory.reward, "success": trajectory.success}
     return row | {name: value for name, value in results.items() if value is not None} | dict(trajectory.info)
 

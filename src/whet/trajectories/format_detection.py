@@ -96,7 +96,7 @@ def tried(trajectories: Sequence[Trajectory], format: str) -> Written:
 
 def how_written(
     trajectories: Sequence[Trajectory], place: str, wanted: str, *, environment: str, parser: str
-) -> Written:  # fmt: skip
+) -> Written:
     """Detects the format of replies of one environment.
 
     They are function calls if they are JSON that calls its functions, and ReAct if the environment's parser reads an

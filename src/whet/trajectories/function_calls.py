@@ -50,8 +50,10 @@ BABYAI: Functions = {
     "check_available_actions": "check available actions",
 }  # fmt: skip
 TEXTCRAFT: Functions = {
-    "craft": "craft {target} using {ingredients}", "get": "get {item}", "inventory": "inventory",
-}  # fmt: skip
+    "craft": "craft {target} using {ingredients}",
+    "get": "get {item}",
+    "inventory": "inventory",
+}
 MAZE: Functions = {"move": "move {direction}"}
 WORDLE: Functions = {"guess": "{letters}"}
 
@@ -177,9 +179,14 @@ def _fitting(templates: tuple[str, ...], arguments: Any) -> str:
 
 
 FUNCTIONS: Mapping[str, Functions] = {
-    "webshop": WEBSHOP, "alfworld": ALFWORLD, "sciworld": SCIWORLD, "babyai": BABYAI, "textcraft": TEXTCRAFT,
-    "maze": MAZE, "wordle": WORDLE,
-}  # fmt: skip
+    "webshop": WEBSHOP,
+    "alfworld": ALFWORLD,
+    "sciworld": SCIWORLD,
+    "babyai": BABYAI,
+    "textcraft": TEXTCRAFT,
+    "maze": MAZE,
+    "wordle": WORDLE,
+}
 """By environment."""
 
 

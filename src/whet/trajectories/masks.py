@@ -68,9 +68,12 @@ def reward_index(mask: Sequence[bool]) -> int | None:
 
 
 def sft_row(
-    trajectory: Trajectory, tokenizer: ChatTokenizer, *, max_tokens: int | None = None,
+    trajectory: Trajectory,
+    tokenizer: ChatTokenizer,
+    *,
+    max_tokens: int | None = None,
     end_marks: Collection[str] | None = None,
-) -> SftRow:  # fmt: skip
+) -> SftRow:
     """A trajectory's tokens by a chat template, and which of them train.
 
     The ids are those of a rollout. An answer is tokenized by itself, as a model writes it after its prompt. Everything

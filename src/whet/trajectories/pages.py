@@ -12,9 +12,13 @@ from whet.trajectories.records import FIRST_OBSERVATION, FIRST_REPLY, Trajectory
 
 
 def trace_row(
-    trajectory: Trajectory, *, split: str = "", env: Environment | None = None, info: EnvironmentInfo | None = None,
+    trajectory: Trajectory,
+    *,
+    split: str = "",
+    env: Environment | None = None,
+    info: EnvironmentInfo | None = None,
     trials: Mapping[str, int] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """A stored episode as a trace.
 
     Args:

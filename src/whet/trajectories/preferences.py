@@ -38,9 +38,13 @@ class Pair:
 
 
 def preference_pairs(
-    experts: Iterable[Trajectory], samples: Iterable[Trajectory], *, reward_gap: float = REWARD_GAP,
-    expert_threshold: float = EXPERT_THRESHOLD, scale: float = 1.0,
-) -> tuple[Pair, ...]:  # fmt: skip
+    experts: Iterable[Trajectory],
+    samples: Iterable[Trajectory],
+    *,
+    reward_gap: float = REWARD_GAP,
+    expert_threshold: float = EXPERT_THRESHOLD,
+    scale: float = 1.0,
+) -> tuple[Pair, ...]:
     """Every sampled run beside the first expert run of its item, in the samples' order.
 
     Args:
@@ -123,7 +127,9 @@ def _read(place: str, row: Mapping[str, Any]) -> Pair:
     if len(prompt) != FIRST_REPLY:
         raise DataError(f"{place}: the prompt has {len(prompt)} messages; write rules, acknowledgement, observation")
     for field, messages, begins_at in (
-        ("prompt", prompt, 0), ("chosen", chosen, FIRST_REPLY), ("rejected", rejected, FIRST_REPLY)
-    ):  # fmt: skip
+        ("prompt", prompt, 0),
+        ("chosen", chosen, FIRST_REPLY),
+        ("rejected", rejected, FIRST_REPLY),
+    ):
         check_messages(messages, f"{place}, {field}", begins_at=begins_at)
     return Pair(item_id=name, prompt=prompt, chosen=chosen, rejected=rejected)

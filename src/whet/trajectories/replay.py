@@ -123,9 +123,15 @@ class ReplaySummary:
 
 
 def replay(
-    trajectory: Trajectory, env: Environment, info: EnvironmentInfo, *, ignore_after: str = "",
-    how: Comparison | None = None, item: int | None = None, seed: int = 0,
-) -> Replayed:  # fmt: skip
+    trajectory: Trajectory,
+    env: Environment,
+    info: EnvironmentInfo,
+    *,
+    ignore_after: str = "",
+    how: Comparison | None = None,
+    item: int | None = None,
+    seed: int = 0,
+) -> Replayed:
     """Send every recorded reply through the environment's parser to the environment, and compare its answers.
 
     Args:
@@ -142,9 +148,15 @@ def replay(
 
 
 def replay_file(
-    path: str | Path, environment: str | EnvironmentInfo, *, how: Comparison | None = None, limit: int | None = None,
-    trials: Mapping[str, int] | None = None, seed: int = 0, **settings: Any,
-) -> ReplaySummary:  # fmt: skip
+    path: str | Path,
+    environment: str | EnvironmentInfo,
+    *,
+    how: Comparison | None = None,
+    limit: int | None = None,
+    trials: Mapping[str, int] | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> ReplaySummary:
     """Replay the trajectories of a file in one environment, one after another.
 
     Args:
@@ -179,9 +191,13 @@ def _check_items(path: str | Path, trajectories: tuple[Trajectory, ...], info: E
 
 
 async def _replay_all(
-    trajectories: tuple[Trajectory, ...], env: Environment, info: EnvironmentInfo, how: Comparison,
-    trials: Mapping[str, int] | None, seed: int,
-) -> tuple[Replayed, ...]:  # fmt: skip
+    trajectories: tuple[Trajectory, ...],
+    env: Environment,
+    info: EnvironmentInfo,
+    how: Comparison,
+    trials: Mapping[str, int] | None,
+    seed: int,
+) -> tuple[Replayed, ...]:
     episodes = []
     for trajectory in trajectories:
         try:

@@ -166,10 +166,9 @@ def _filter(query: Query) -> Any:
 
     parts = [
         column(name).isin(sorted(allowed))
-        for name, allowed in (
-            ("environment", query.environments), ("item_id", query.items), ("source", query.sources)
-        ) if allowed
-    ]  # fmt: skip
+        for name, allowed in (("environment", query.environments), ("item_id", query.items), ("source", query.sources))
+        if allowed
+    ]
     if query.success is not None:
         parts.append(column("success") == query.success)
     if query.least_reward is not None:

@@ -39,9 +39,12 @@ class Simulator:
         self._errors = import_module("py4j.protocol").Py4JError
         try:
             port, process = java.launch_gateway(
-                classpath=constants.JAR_PATH, cwd=constants.BASEPATH, javaopts=list(JAVA_OPTIONS), die_on_exit=True,
+                classpath=constants.JAR_PATH,
+                cwd=constants.BASEPATH,
+                javaopts=list(JAVA_OPTIONS),
+                die_on_exit=True,
                 return_proc=True,
-            )  # fmt: skip
+            )
         except (OSError, ValueError, self._errors) as error:
             raise EnvError(
                 "sciworld cannot start java: install a Java runtime, such as default-jre-headless"

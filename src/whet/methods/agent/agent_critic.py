@@ -81,12 +81,16 @@ class AgentCriticConfig(AgentCriticRunConfig):
     @model_validator(mode="after")
     def check_critiques(self) -> Self:
         if self.critique.temperature == 0 and self.trains and (self.stage1.num_steps or self.stage2.num_steps):
-            raise ValueError("critique.temperature = 0 makes all critiques of an attempt equal, so none is better than "
-                             "the others and nothing is learnt; use 0.7 or 1.0")  # fmt: skip
+            raise ValueError(
+                "critique.temperature = 0 makes all critiques of an attempt equal, so none is better than "
+                "the others and nothing is learnt; use 0.7 or 1.0"
+            )
         if self.of == "action" and isinstance(self.critic, ModelConfig) and self.critic.path in OURS:
-            raise ValueError(f"of = action trains no critic, and {self.critic.path} has learnt no verdicts, so that it "
-                             "would send nothing back: set critic.kind=rule (the oracle), critic.kind=endpoint, or "
-                             "critic.path to a model that judges")  # fmt: skip
+            raise ValueError(
+                f"of = action trains no critic, and {self.critic.path} has learnt no verdicts, so that it "
+                "would send nothing back: set critic.kind=rule (the oracle), critic.kind=endpoint, or "
+                "critic.path to a model that judges"
+            )
         return self
 
     @property
@@ -166,9 +170,13 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         warm, policy = self.config.warm_start, self.run.loop.policies[POLICY]
         rng = Random(seed_of(self.run.loop.seed, "sft_policy", step))
         return self.sft_examples.draw(
-            warm.rows_per_step, warm, policy, rng,
-            shows_rules=self.rollouts.shows_rules(POLICY), max_context=self.rollouts.longest(POLICY, 0),
-        )  # fmt: skip
+            warm.rows_per_step,
+            warm,
+            policy,
+            rng,
+            shows_rules=self.rollouts.shows_rules(POLICY),
+            max_context=self.rollouts.longest(POLICY, 0),
+        )
 
     def _attempts(self, step: int) -> Batch:
         """Collects attempts with the oracle's critiques for the critic. Settings that change with the step are those of
@@ -197,9 +205,14 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         config = self.at(first + step)  # rollouts go on where stage I ended: its items, and its horizon
         stage: Stage = getattr(self.at(step), key)
         rollout = self.critiques.rounds(
-            CRITIC, key, step, max_turns=config.max_turns, sampling=config.sampling, num_critiques=stage.group_size,
+            CRITIC,
+            key,
+            step,
+            max_turns=config.max_turns,
+            sampling=config.sampling,
+            num_critiques=stage.group_size,
             retry=isinstance(stage, Stage2),
-        )  # fmt: skip
+        )
         rolled_out = self.critiques.episodes(rollout, self.rollouts.drawn(first + step, stage.prompts_per_step))
         terms, total = stage.terms
         episodes = [episode for episode in rolled_out if episode.outcome not in FAULTS]
@@ -214,7 +227,11 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
             **assigned.metrics,
         }
         shown = revision_traces(
-            episodes[: config.traces_per_step], phase=key, step=step, split="train", critic="training",
+            episodes[: config.traces_per_step],
+            phase=key,
+            step=step,
+            split="train",
+            critic="training",
             credit=assigned.of_segments,
-        )  # fmt: skip
+        )
         return Batch(assigned.rows, metrics, list(shown), signs=[critique_signs(groups, critiques, stage.reaches)])

@@ -107,8 +107,10 @@ class AgentDPOConfig(AgentRunConfig):
         if not seen["pairs"] and seen["against"] == "own" and seen["group_size"] < 2:
             raise ValueError("against = own compares the episodes of an item: set group_size to 2 or more")
         if not seen["pairs"] and seen["group_size"] > 1 and seen["sampling"].__dict__["temperature"] == 0:
-            raise ValueError("group_size > 1 with sampling.temperature = 0 plays every episode of an item alike; set "
-                             "the temperature above 0, or group_size = 1")  # fmt: skip
+            raise ValueError(
+                "group_size > 1 with sampling.temperature = 0 plays every episode of an item alike; set "
+                "the temperature above 0, or group_size = 1"
+            )
         return self
 
 
@@ -182,18 +184,28 @@ class AgentDPO(AgentAlgorithm[AgentDPOConfig]):
 
     def _gathering(self, name: str, num_steps: int, collect: Callable[[int], Batch]) -> Phase:
         return Phase(
-            name, num_steps, collect, begin=self.pairs.clear, end=partial(self._count, name),
+            name,
+            num_steps,
+            collect,
+            begin=self.pairs.clear,
+            end=partial(self._count, name),
             headline=("reward/success", "pair/made"),
-        )  # fmt: skip
+        )
 
     def _learning(self, name: str, count: int) -> Phase:
         config = self.config
         num_steps = ceil(config.num_epochs * count / config.pairs_per_step)
         return Phase(
-            name, num_steps, partial(self._drawn, name), updates=partial(self._updates, num_steps),
-            validate=partial(self.evaluator.validate, phase=name), validate_every=config.validate_every,
-            select=BY_SUCCESS, main=POLICY, headline=("loss/mean", "pair/right", "optim/grad_norm"),
-        )  # fmt: skip
+            name,
+            num_steps,
+            partial(self._drawn, name),
+            updates=partial(self._updates, num_steps),
+            validate=partial(self.evaluator.validate, phase=name),
+            validate_every=config.validate_every,
+            select=BY_SUCCESS,
+            main=POLICY,
+            headline=("loss/mean", "pair/right", "optim/grad_norm"),
+        )
 
     def _count(self, gather: str) -> Mapping[str, int]:
         if not len(self.pairs):
@@ -227,9 +239,10 @@ class AgentDPO(AgentAlgorithm[AgentDPOConfig]):
         tasks = batches[step - 1]
         agents = self.rollouts.agents(POLICY, "explore", number, max_turns=config.max_turns, sampling=config.sampling)
         groups = self.run.runtime.by_task(
-            lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample), tasks,
+            lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample),
+            tasks,
             num_samples=config.group_size,
-        )  # fmt: skip
+        )
         infos = [self.rollouts.infos[str(task.info[ENVIRONMENT])] for task in tasks]
         scored_groups = [
             [scored for episode in group if (scored := score_episode(episode, info)) is not None]
@@ -240,9 +253,10 @@ class AgentDPO(AgentAlgorithm[AgentDPOConfig]):
             shown, num_broken = self._experts(tasks, seeds)
             candidates = [
                 (shown[task.id], episode)
-                for task, scored in zip(tasks, scored_groups, strict=True) if task.id in shown
+                for task, scored in zip(tasks, scored_groups, strict=True)
+                if task.id in shown
                 for episode in scored
-            ]  # fmt: skip
+            ]
         else:
             candidates = [extremes(scored) for scored in scored_groups if scored]
         pairs = ordered(candidates, reward_gap=config.reward_gap, threshold=config.threshold)

@@ -97,11 +97,15 @@ class AgentEvolConfig(AgentRunConfig):
     def check_weights(self) -> Self:
         sampling = self.__dict__["sampling"]  # looking is no reading
         if self.group_size > 1 and sampling.temperature == 0 and "sampling.temperature" not in self.schedule:
-            raise ValueError("group_size > 1 with sampling.temperature = 0 plays every episode of an item alike; set "
-                             "the temperature above 0, or group_size = 1")  # fmt: skip
+            raise ValueError(
+                "group_size > 1 with sampling.temperature = 0 plays every episode of an item alike; set "
+                "the temperature above 0, or group_size = 1"
+            )
         if self.weighting == "self_normalised" and (self.keep != "all" or self.group_size < 2):
-            raise ValueError("weighting = self_normalised compares the episodes of an item; set keep = all and a "
-                             "group_size of 2 or more")  # fmt: skip
+            raise ValueError(
+                "weighting = self_normalised compares the episodes of an item; set keep = all and a "
+                "group_size of 2 or more"
+            )
         return self
 
 
@@ -164,9 +168,11 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
             config, config.trajectories, tasks, self.rollouts.infos, config.expert, self.run.loop.progress.tell
         )
         cloned = clone_rows(
-            trajectories, self.run.loop.policies[POLICY], shows_rules=self.rollouts.shows_rules(POLICY),
+            trajectories,
+            self.run.loop.policies[POLICY],
+            shows_rules=self.rollouts.shows_rules(POLICY),
             max_context=config.max_context,
-        )  # fmt: skip
+        )
         self.base = [[row] for row in cloned.rows]
         self.run.info.append(cloned.info)
         self.run.warnings.extend(
@@ -176,8 +182,10 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
             shown = shown_items(trajectories)
             self.pool = [task for task in self.pool if item_of(task) not in shown]
         if not self.pool:
-            raise ConfigError("the demonstrations are of every training item, so explore = beyond leaves none to "
-                              "explore; set explore = all, or lower base_share")  # fmt: skip
+            raise ConfigError(
+                "the demonstrations are of every training item, so explore = beyond leaves none to "
+                "explore; set explore = all, or lower base_share"
+            )
         self.run.info.append(f"{len(self.pool)} items to explore")
 
     # --- the run ------------------------------------------------------------------------------------------------------
@@ -209,17 +217,23 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
 
     def _exploring(self, number: int) -> Phase:
         return Phase(
-            f"explore_{number}", len(self._batches(number)), partial(self._explore, number),
-            begin=partial(self._begin, number), headline=("reward/success", "kept/share"),
-        )  # fmt: skip
+            f"explore_{number}",
+            len(self._batches(number)),
+            partial(self._explore, number),
+            begin=partial(self._begin, number),
+            headline=("reward/success", "kept/share"),
+        )
 
     def _round(self, number: int) -> Iterator[Phase]:
         merge = f"merge_{number}"
         yield self._exploring(number)
         yield Phase(
-            merge, 1, partial(self._merge, number), end=partial(self._end, number),
+            merge,
+            1,
+            partial(self._merge, number),
+            end=partial(self._end, number),
             headline=("round/kept", "round/merged"),
-        )  # fmt: skip
+        )
         num_merged = sum(counts["merged"] for counts in self.run.loop.found.get(merge, {}).values())
         if num_merged:
             yield self._learning(f"learn_{number}", num_merged, partial(self.rounds.merged, number), self._restart)

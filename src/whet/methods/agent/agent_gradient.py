@@ -218,9 +218,13 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
         """Roll out, reward, assign credit; then choose the rows to train on now."""
         config = self.at(step)
         rollout = self.rollouts.rollout(
-            POLICY, "train", step, max_turns=config.max_turns, sampling=config.sampling,
+            POLICY,
+            "train",
+            step,
+            max_turns=config.max_turns,
+            sampling=config.sampling,
             keeps_states=config.credit.per == "gigpo",
-        )  # fmt: skip
+        )
         groups = self.run.runtime.by_task(
             rollout, self.rollouts.drawn(step, config.prompts_per_step), num_samples=config.group_size
         )
@@ -291,9 +295,12 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
         self.run.loop.progress.tell("warning", text)
 
     def _metrics(
-        self, groups: Sequence[Sequence[ScoredEpisode]], mute: Sequence[Episode], config: AgentGradientConfig,
+        self,
+        groups: Sequence[Sequence[ScoredEpisode]],
+        mute: Sequence[Episode],
+        config: AgentGradientConfig,
         taught: Sequence[bool],
-    ) -> dict[str, float | None]:  # fmt: skip
+    ) -> dict[str, float | None]:
         """Means over the episodes of a step, and the number of their steps in environments. Also the shares of groups
         that teach nothing, and success by environment where there are several.
 
@@ -350,11 +357,12 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
     ) -> list[dict[str, Any]]:
         """Of the first items, every episode with its reward and the mean credit a token of each turn."""
         return [
-            self.rollouts.trace(scored.episode, phase="train", step=step, split="train", label="training",
-                       credit=assigned.of_segments)
+            self.rollouts.trace(
+                scored.episode, phase="train", step=step, split="train", label="training", credit=assigned.of_segments
+            )
             for group in groups[: self.config.traces_per_step]
             for scored in group
-        ]  # fmt: skip
+        ]
 
 
 def _said(episode: Episode) -> tuple[Segment, ...]:

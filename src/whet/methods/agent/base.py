@@ -71,9 +71,12 @@ def agent_spec(config: type[AgentRunConfig], **overrides: Any) -> MethodSpec:
 def environments_of(config: AgentRunConfig) -> Environments:
     pool = config.pool
     return Environments(
-        capacity=pool.capacity, timeout_s=pool.timeout_s, retries=pool.retries,
-        max_observation_chars=pool.max_observation_chars, close_timeout_s=pool.close_timeout_s,
-    )  # fmt: skip
+        capacity=pool.capacity,
+        timeout_s=pool.timeout_s,
+        retries=pool.retries,
+        max_observation_chars=pool.max_observation_chars,
+        close_timeout_s=pool.close_timeout_s,
+    )
 
 
 def ask_agent(algorithm: AgentAlgorithm[C]) -> list[Conversation]:
@@ -106,9 +109,15 @@ class AgentEvaluator(Evaluator[C]):
         return self.measured(tasks, ROWS[name], self.config.evaluation.num_samples, label=name, **labels)
 
     def measured(
-        self, tasks: Sequence[Task], policy: str, num_samples: int, *, sampling: SamplingConfig | None = None,
-        label: str, **labels: Any,
-    ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
+        self,
+        tasks: Sequence[Task],
+        policy: str,
+        num_samples: int,
+        *,
+        sampling: SamplingConfig | None = None,
+        label: str,
+        **labels: Any,
+    ) -> tuple[Metrics, list[dict[str, Any]]]:
         """`agent_metrics` of a policy, also by environment and by published subgroup where there are several. Also the
         share of successes by turn (`success@5`), and for several episodes of each task `pass@1`, `pass@2`, ...
 
@@ -118,9 +127,12 @@ class AgentEvaluator(Evaluator[C]):
             where there are several.
         """
         rollout = self.rollouts.rollout(
-            policy, "evaluation", max_turns=self.config.evaluation.max_turns, greedy=num_samples == 1,
+            policy,
+            "evaluation",
+            max_turns=self.config.evaluation.max_turns,
+            greedy=num_samples == 1,
             sampling=sampling,
-        )  # fmt: skip
+        )
         groups = self.run.runtime.by_task(rollout, tasks, num_samples=num_samples)
         shares = shares_of(groups, self.rollouts.above)
         traces = [self.rollouts.trace(group[0], label=label, **labels) for group in groups]

@@ -58,9 +58,13 @@ class Cloned:
 
 
 def clone_rows(
-    trajectories: Iterable[Trajectory], policy: Policy, *, shows_rules: bool, max_context: int,
+    trajectories: Iterable[Trajectory],
+    policy: Policy,
+    *,
+    shows_rules: bool,
+    max_context: int,
     wants_failures: bool = False,
-) -> Cloned:  # fmt: skip
+) -> Cloned:
     """The rows of all trajectories of at most `max_context` tokens.
 
     Args:
@@ -86,10 +90,13 @@ def clone_rows(
 
 
 def demonstrated(
-    config: AgentRunConfig, files: Sequence[str], tasks: Sequence[Task], infos: Mapping[str, EnvironmentInfo],
+    config: AgentRunConfig,
+    files: Sequence[str],
+    tasks: Sequence[Task],
+    infos: Mapping[str, EnvironmentInfo],
     expert: ExpertConfig = ExpertConfig(),  # noqa: B008 - it is frozen
     tell: Callable[[str, str], None] = lambda level, text: None,
-) -> tuple[list[Trajectory], list[str]]:  # fmt: skip
+) -> tuple[list[Trajectory], list[str]]:
     """Trajectories of files, or without any those of the scripted experts, in the run's action format.
 
     Args:
@@ -142,9 +149,12 @@ def care_of(expert: ExpertConfig) -> Care:
 
 
 def experts_of(
-    config: AgentRunConfig, tasks: Sequence[Task], infos: Mapping[str, EnvironmentInfo], seeds: Mapping[str, int],
+    config: AgentRunConfig,
+    tasks: Sequence[Task],
+    infos: Mapping[str, EnvironmentInfo],
+    seeds: Mapping[str, int],
     failed: Callable[[int, Exception], None],
-) -> Iterator[tuple[Task, Trajectory]]:  # fmt: skip
+) -> Iterator[tuple[Task, Trajectory]]:
     """The scripted experts' successes, each with its task, in environments with given seeds.
 
     Args:
@@ -155,11 +165,17 @@ def experts_of(
     for name, info in infos.items():
         tasks_by_item = {task.info[ITEM]: task for task in tasks if task.info[ENVIRONMENT] == name}
         for trajectory in expert_trajectories(
-            info, tasks_by_item, rules=rules_of(info, config.format).text, seed=config.seed,
-            settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
-            env_seeds={item: seeds[task.id] for item, task in tasks_by_item.items()}, retries=config.pool.retries,
-            timeout_s=config.pool.timeout_s, failed=failed,
-        ):  # fmt: skip
+            info,
+            tasks_by_item,
+            rules=rules_of(info, config.format).text,
+            seed=config.seed,
+            settings=config.data.settings.get(name, {}),
+            format=format_of(info, config.format),
+            env_seeds={item: seeds[task.id] for item, task in tasks_by_item.items()},
+            retries=config.pool.retries,
+            timeout_s=config.pool.timeout_s,
+            failed=failed,
+        ):
             yield tasks_by_item[item_number(trajectory.item_id)], trajectory
 
 

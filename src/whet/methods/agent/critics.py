@@ -34,10 +34,13 @@ from whet.types import Episode, Task
 C = TypeVar("C", bound=AgentCriticRunConfig)
 CRITIC, ORACLE = "critic", "oracle"
 RENAMED = {
-    "turns_attempt": "turns/mean", "invalid": "turns/invalid", "cut": "episodes/cut",
-    "cut_by_horizon": "episodes/cut_by_horizon", "cut_by_context": "episodes/cut_by_context",
+    "turns_attempt": "turns/mean",
+    "invalid": "turns/invalid",
+    "cut": "episodes/cut",
+    "cut_by_horizon": "episodes/cut_by_horizon",
+    "cut_by_context": "episodes/cut_by_context",
     "truncated": "length/truncated",
-}  # fmt: skip
+}
 """Names of a step's metrics that other methods of agents have, too."""
 UNREAD = 0.2
 """A larger share of reviews without a verdict is warned of."""
@@ -64,11 +67,15 @@ def agent_critic_spec(config: type[AgentCriticRunConfig], snapshots: Mapping[str
     """
     every = {SFT: "sft_critic", **snapshots}
     family: dict[str, Any] = {
-        "roles": (POLICY, CRITIC), "evaluator": AgentCriticEvaluator, "snapshots": every, "uses_prompts": True,
+        "roles": (POLICY, CRITIC),
+        "evaluator": AgentCriticEvaluator,
+        "snapshots": every,
+        "uses_prompts": True,
         # A trained critic is frozen under another name; one that is not trained comes before the agent.
-        "final_policies": (CRITIC, POLICY, *every), "conversations": ask_agent_and_critic,
+        "final_policies": (CRITIC, POLICY, *every),
+        "conversations": ask_agent_and_critic,
         "skills": {POLICY: {"act": "sampling"}, CRITIC: {"critique": "critique"}},
-    }  # fmt: skip
+    }
     return agent_spec(config, **(family | overrides))
 
 
@@ -99,16 +106,25 @@ class CritiqueRollouts:
         """Raises: ConfigError where an environment has none."""
         try:
             return Experts(
-                self.agents.infos, self.config.data.settings, self.config.max_plan,
-                retries=self.config.pool.retries, timeout_s=self.config.pool.timeout_s,
-            )  # fmt: skip
+                self.agents.infos,
+                self.config.data.settings,
+                self.config.max_plan,
+                retries=self.config.pool.retries,
+                timeout_s=self.config.pool.timeout_s,
+            )
         except EnvError as error:
             raise ConfigError(str(error)) from error
 
     def rounds(
-        self, critic: str, *key: object, max_turns: int | None, greedy: bool = False, temperature: float | None = None,
-        sampling: SamplingConfig | None = None, **settings: Any,
-    ) -> Callable[..., Any]:  # fmt: skip
+        self,
+        critic: str,
+        *key: object,
+        max_turns: int | None,
+        greedy: bool = False,
+        temperature: float | None = None,
+        sampling: SamplingConfig | None = None,
+        **settings: Any,
+    ) -> Callable[..., Any]:
         """The rollout function with one of the critics, by the task's environment.
 
         Args:
@@ -187,18 +203,27 @@ class AgentCriticEvaluator(Evaluator[C]):
         return self.compared(name, tasks, self.config.evaluation.num_samples, label=label, **labels)
 
     def compared(
-        self, name: str, tasks: Sequence[Task], num_samples: int, *, temperature: float | None = None, label: str,
+        self,
+        name: str,
+        tasks: Sequence[Task],
+        num_samples: int,
+        *,
+        temperature: float | None = None,
+        label: str,
         **labels: Any,
-    ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
+    ) -> tuple[Metrics, list[dict[str, Any]]]:
         """`revision_metrics` with one of the critics, or without any.
 
         Args:
             num_samples: episodes of each task: 1 is greedy.
         """
         rollout = self.algorithm.critiques.rounds(
-            name, "evaluation", max_turns=self.config.evaluation.max_turns, greedy=num_samples == 1,
+            name,
+            "evaluation",
+            max_turns=self.config.evaluation.max_turns,
+            greedy=num_samples == 1,
             temperature=temperature,
-        )  # fmt: skip
+        )
         episodes = self.algorithm.critiques.episodes(rollout, tasks, num_samples)
         is_bare = name == NO_CRITIC or self.config.of == "action"
         metrics = (no_critic_metrics if is_bare else revision_metrics)(episodes)

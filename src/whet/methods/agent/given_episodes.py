@@ -43,9 +43,7 @@ def given_episodes(
     ], notes
 
 
-def check_pairs(
-    chosen: Sequence[Trajectory], config: AgentRunConfig, infos: Mapping[str, EnvironmentInfo]
-) -> None:  # fmt: skip
+def check_pairs(chosen: Sequence[Trajectory], config: AgentRunConfig, infos: Mapping[str, EnvironmentInfo]) -> None:
     """Of given pairs the better episodes, whose replies have to be in the run's format: pairs are learnt as they are.
 
     Raises: DataError.
@@ -71,9 +69,12 @@ def _kind(trajectory: Trajectory) -> Kind:
 
 
 def _how(
-    group: Sequence[Trajectory], place: str, environment: str, config: AgentRunConfig,
+    group: Sequence[Trajectory],
+    place: str,
+    environment: str,
+    config: AgentRunConfig,
     infos: Mapping[str, EnvironmentInfo],
-) -> Written:  # fmt: skip
+) -> Written:
     target = _target(environment, config, infos)
     return how_written(group, place, target, environment=environment, parser=_parser(environment, infos))
 
@@ -89,7 +90,7 @@ def _parser(environment: str, infos: Mapping[str, EnvironmentInfo]) -> str:
 
 def _formatted(
     trajectory: Trajectory, source: str, config: AgentRunConfig, infos: Mapping[str, EnvironmentInfo]
-) -> Trajectory:  # fmt: skip
+) -> Trajectory:
     info = infos.get(trajectory.environment)
     target = _target(trajectory.environment, config, infos)
     if info is None or source == target:

@@ -44,13 +44,20 @@ class Experts:
     """
 
     def __init__(
-        self, infos: Mapping[str, EnvironmentInfo], settings: Mapping[str, Mapping[str, Any]], limit: int, *,
-        retries: int = 0, timeout_s: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        infos: Mapping[str, EnvironmentInfo],
+        settings: Mapping[str, Mapping[str, Any]],
+        limit: int,
+        *,
+        retries: int = 0,
+        timeout_s: float | None = None,
+    ) -> None:
         for info in infos.values():
             if info.expert is None:
-                raise EnvError(f"{info.name} has no scripted expert, so nobody can write critiques of its attempts by "
-                               "rule: take another environment, or a critic that is a model")  # fmt: skip
+                raise EnvError(
+                    f"{info.name} has no scripted expert, so nobody can write critiques of its attempts by "
+                    "rule: take another environment, or a critic that is a model"
+                )
         self.infos, self.limit = infos, limit
         self._envs = {
             name: Attempts(partial(info.make, **settings.get(name, {})), retries=retries, timeout_s=timeout_s)
@@ -106,9 +113,7 @@ class Experts:
 
         return self._ask(task, question)
 
-    def _make_plan(
-        self, info: EnvironmentInfo, task: Task, seed: int, env: Environment, call: Call
-    ) -> tuple[str, ...]:  # fmt: skip
+    def _make_plan(self, info: EnvironmentInfo, task: Task, seed: int, env: Environment, call: Call) -> tuple[str, ...]:
         if info.plan is not None:
             call(env.reset, task.info[ITEM], seed=seed)
             return (call(info.plan, env),)

@@ -67,9 +67,7 @@ def extremes(group: Sequence[Scored]) -> tuple[Scored, Scored]:
     return max(group, key=itemgetter(0)), min(group, key=itemgetter(0))
 
 
-def ordered(
-    candidates: Iterable[tuple[Scored, Scored]], *, reward_gap: float, threshold: float
-) -> list[Pair]:  # fmt: skip
+def ordered(candidates: Iterable[tuple[Scored, Scored]], *, reward_gap: float, threshold: float) -> list[Pair]:
     """Those that make a pair: far enough apart, the better one good enough, and with equal tokens before the first one
     that trains."""
     return [
@@ -90,8 +88,9 @@ def learnable(pairs: Sequence[Pair], reference: Policy, *, token_budget: int) ->
     has credit 1, the others -1."""
     marked = [
         [replace(row, kind=kind, credit=np.full(row.num_trained, sign, np.float32)) for row in rows]
-        for pair in pairs for rows, kind, sign in zip(pair, (BETTER, WORSE), (1.0, -1.0), strict=True)
-    ]  # fmt: skip
+        for pair in pairs
+        for rows, kind, sign in zip(pair, (BETTER, WORSE), (1.0, -1.0), strict=True)
+    ]
     with_logprobs = iter(with_reference([row for rows in marked for row in rows], reference, token_budget=token_budget))
     sides = [[next(with_logprobs) for _ in rows] for rows in marked]
     return [[*better, *worse] for better, worse in zip(sides[::2], sides[1::2], strict=True)]

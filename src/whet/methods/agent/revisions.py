@@ -92,21 +92,25 @@ def revision_metrics(episodes: Iterable[Episode]) -> Metrics:
     reasons = [attempt[-1].grade.reason if attempt[-1].grade else "" for attempt in attempts]
     written = [s for episode in begun for s in episode.segments if s.tokens]
     of_verdicts = {name: value for name, value in critique_metrics(judged).items() if name.startswith(OF_VERDICTS)}
-    return critique_metrics(exchanges) | of_verdicts | {
-        "turns": _mean(len(_turns(revision.first)) + len(_turns(revision.second)) for revision in every),
-        "tokens": _mean(_num_tokens(revision.segments) for revision in every),
-        "tokens_first": _mean(_num_tokens(revision.first) for revision in every),
-        "sent_back": _mean(review.parsed["verdict"] == "wrong" for review in reviews),
-        "unread": _mean(review.parsed["verdict"] is None for review in reviews),
-        "retried": _mean(not revision.stands for revision in every if revision.second),
-        "invalid": _mean("note" in turn.parsed for turn in turns),
-        "turns_attempt": _mean(len(_turns(attempt)) for attempt in attempts),
-        "cut": _mean(map(bool, reasons)),
-        "cut_by_horizon": _mean(reason == HORIZON for reason in reasons),
-        "cut_by_context": _mean(reason == FULL for reason in reasons),
-        "truncated": _mean(segment.stop_reason == "length" for segment in written),
-        "faults": float(len(rolled_out) - len(whole)),
-    }  # fmt: skip
+    return (
+        critique_metrics(exchanges)
+        | of_verdicts
+        | {
+            "turns": _mean(len(_turns(revision.first)) + len(_turns(revision.second)) for revision in every),
+            "tokens": _mean(_num_tokens(revision.segments) for revision in every),
+            "tokens_first": _mean(_num_tokens(revision.first) for revision in every),
+            "sent_back": _mean(review.parsed["verdict"] == "wrong" for review in reviews),
+            "unread": _mean(review.parsed["verdict"] is None for review in reviews),
+            "retried": _mean(not revision.stands for revision in every if revision.second),
+            "invalid": _mean("note" in turn.parsed for turn in turns),
+            "turns_attempt": _mean(len(_turns(attempt)) for attempt in attempts),
+            "cut": _mean(map(bool, reasons)),
+            "cut_by_horizon": _mean(reason == HORIZON for reason in reasons),
+            "cut_by_context": _mean(reason == FULL for reason in reasons),
+            "truncated": _mean(segment.stop_reason == "length" for segment in written),
+            "faults": float(len(rolled_out) - len(whole)),
+        }
+    )
 
 
 def no_critic_metrics(episodes: Iterable[Episode]) -> Metrics:
@@ -116,9 +120,14 @@ def no_critic_metrics(episodes: Iterable[Episode]) -> Metrics:
 
 
 def revision_traces(
-    episodes: Iterable[Episode], *, phase: str, step: int, split: str, critic: str,
+    episodes: Iterable[Episode],
+    *,
+    phase: str,
+    step: int,
+    split: str,
+    critic: str,
     credit: Mapping[int, float] | None = None,
-) -> Iterator[dict[str, Any]]:  # fmt: skip
+) -> Iterator[dict[str, Any]]:
     """What the report shows of each critique: the goal, both attempts, the verdict, its rewards.
 
     Args:
@@ -133,9 +142,15 @@ def revision_traces(
             exchange = revision.exchange
             after = exchange.refinement_correct if critique is not None else None
             yield {
-                "phase": phase, "step": step, "split": split, "critic": critic, "task": episode.task.id,
-                "question": revision.first[0].text, "reference": None,
-                "answer": texts["answer"], "refinement": texts.get("refinement"),
+                "phase": phase,
+                "step": step,
+                "split": split,
+                "critic": critic,
+                "task": episode.task.id,
+                "question": revision.first[0].text,
+                "reference": None,
+                "answer": texts["answer"],
+                "refinement": texts.get("refinement"),
                 "critique": critique.text if critique is not None else None,
                 "answer_score": float(exchange.answer_correct),
                 "refinement_score": None if after is None else float(after),
@@ -145,7 +160,7 @@ def revision_traces(
                 "credit": (credit or {}).get(critique.seed) if critique is not None else None,
                 "stop": {"critique": critique.stop_reason} if critique is not None else {},
                 "outcome": episode.outcome,
-            }  # fmt: skip
+            }
 
 
 def _turns(attempt: Sequence[Segment]) -> list[Segment]:

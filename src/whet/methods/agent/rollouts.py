@@ -73,17 +73,27 @@ class AgentRollouts:
         return most if positions is None else max(1, min(most, positions - written))
 
     def rollout(
-        self, policy: str, *key: object, max_turns: int | None, greedy: bool = False,
-        sampling: SamplingConfig | None = None, **settings: Any,
-    ) -> Callable[..., Any]:  # fmt: skip
+        self,
+        policy: str,
+        *key: object,
+        max_turns: int | None,
+        greedy: bool = False,
+        sampling: SamplingConfig | None = None,
+        **settings: Any,
+    ) -> Callable[..., Any]:
         """The rollout function, by the task's environment. Arguments as in `agents`."""
         agents = self.agents(policy, *key, max_turns=max_turns, greedy=greedy, sampling=sampling, **settings)
         return lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample)
 
     def agents(
-        self, policy: str, *key: object, max_turns: int | None, greedy: bool = False,
-        sampling: SamplingConfig | None = None, **settings: Any,
-    ) -> dict[str, Agent]:  # fmt: skip
+        self,
+        policy: str,
+        *key: object,
+        max_turns: int | None,
+        greedy: bool = False,
+        sampling: SamplingConfig | None = None,
+        **settings: Any,
+    ) -> dict[str, Agent]:
         """A policy as agent, by environment.
 
         Args:
@@ -128,8 +138,10 @@ class AgentRollouts:
         Raises: ConfigError.
         """
         if count < len(self.infos):
-            raise ConfigError(f"{key} = {count} leaves none for some of the {len(self.infos)} environments: raise it, "
-                              "or name fewer in data.env")  # fmt: skip
+            raise ConfigError(
+                f"{key} = {count} leaves none for some of the {len(self.infos)} environments: raise it, "
+                "or name fewer in data.env"
+            )
         for name, number in parts(self.config.data.shares, count).items():
             if number > (items := len(self.by_env[name])):
                 text = f"{key} = {count} takes {number} items of {name} a step, which has {items} to train on: lower it"
@@ -166,18 +178,25 @@ class AgentRollouts:
                 info, seed = self.infos[name], seed_of(config.seed, "evaluation", player, task.id, sample)
                 most = config.evaluation.max_turns or info.max_turns
                 return tried_episode(
-                    player, info, envs[name], task, seed=seed, max_turns=most, env_seed=seeds.get(task.id),
+                    player,
+                    info,
+                    envs[name],
+                    task,
+                    seed=seed,
+                    max_turns=most,
+                    env_seed=seeds.get(task.id),
                     max_observation_chars=config.pool.max_observation_chars,
-                )  # fmt: skip
+                )
 
             return [[episodes(task, sample) for sample in range(num_samples)] for task in tasks]
 
     def _env_of(self, info: EnvironmentInfo, *, retries: int | None = None) -> Attempts:
         pool, settings = self.config.pool, self.config.data.settings.get(info.name, {})
         return Attempts(
-            partial(info.make, **settings), retries=pool.retries if retries is None else retries,
+            partial(info.make, **settings),
+            retries=pool.retries if retries is None else retries,
             timeout_s=pool.timeout_s,
-        )  # fmt: skip
+        )
 
     def explored_metrics(self, groups: Sequence[Sequence[Episode]], config: AgentRunConfig) -> Metrics:
         """Metrics of a step that explores: its episodes are learnt later."""
@@ -231,9 +250,7 @@ class AgentRollouts:
             self.run.warnings.append(f"{info.name} {problem}")
 
 
-def _turns(
-    opening: tuple[Message, ...], texts: Sequence[tuple[str, ...]], written: int, grows_to: int
-) -> Conversation:  # fmt: skip
+def _turns(opening: tuple[Message, ...], texts: Sequence[tuple[str, ...]], written: int, grows_to: int) -> Conversation:
     def messages(observation: str) -> list[Message]:
         return [*opening, {"role": "user", "content": observation}]
 

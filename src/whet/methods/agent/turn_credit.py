@@ -105,9 +105,12 @@ def assign_turn_credit(
 
 
 def assign_turn_credit_with_values(
-    groups: Sequence[Sequence[ScoredEpisode]], settings: ValueConfig, value_model: Policy, how: TurnCredit,
+    groups: Sequence[Sequence[ScoredEpisode]],
+    settings: ValueConfig,
+    value_model: Policy,
+    how: TurnCredit,
     reference: Reference | None = None,
-) -> AssignedCredit:  # fmt: skip
+) -> AssignedCredit:
     """PPO: whitened GAE advantages (arXiv:1506.02438), and rows of the value model as in `assign_credit_with_values`.
     The reward of each turn (`turn`), or of the episode, lies on its last token."""
     used = [group for group in groups if group]
@@ -226,9 +229,12 @@ def _by_state(scored: ScoredEpisode, turn: int) -> Hashable:
 
 
 def _of_turns(
-    groups: Sequence[Sequence[ScoredEpisode]], advantage: Advantage, gamma: float, turn_of: Sequence[np.ndarray],
+    groups: Sequence[Sequence[ScoredEpisode]],
+    advantage: Advantage,
+    gamma: float,
+    turn_of: Sequence[np.ndarray],
     alike: Callable[[ScoredEpisode, int], Hashable],
-) -> Iterator[tuple[Turn, float]]:  # fmt: skip
+) -> Iterator[tuple[Turn, float]]:
     """The credit of turns, each compared with those of its group that are alike."""
     together: dict[Hashable, list[tuple[Turn, float]]] = defaultdict(list)
     numbers = iter(range(len(turn_of)))

@@ -164,10 +164,15 @@ def critic_rows(episodes: Iterable[Episode], policy: Policy, prompts: Prompts, m
     """Rows of the critiques that a rule has written in `AgentCritique` rounds."""
     return [
         demonstration_row(
-            Demonstration("critique", tuple(critic_messages(prompts, episode.segments[:index], max_shown)), "",
-                          episode.segments[index].text),
-            policy.name, policy.tokenizer,
+            Demonstration(
+                "critique",
+                tuple(critic_messages(prompts, episode.segments[:index], max_shown)),
+                "",
+                episode.segments[index].text,
+            ),
+            policy.name,
+            policy.tokenizer,
         )
         for episode in episodes
         for index in episode.indices("critic")[:1]
-    ]  # fmt: skip
+    ]

@@ -90,9 +90,11 @@ class CriticGradient(CriticAlgorithm[CriticGradientConfig]):
     """RL of a critic by what its critiques lead to; ctrl and retroformer are presets of it"""
 
     spec = critic_spec(
-        CriticGradientConfig, {BEST: "helpful"}, report=load_report("critic_gradient"),
+        CriticGradientConfig,
+        {BEST: "helpful"},
+        report=load_report("critic_gradient"),
         report_by=compared,
-    )  # fmt: skip
+    )
 
     def __init__(self, config: CriticGradientConfig, run: RunContext) -> None:
         super().__init__(config, run)

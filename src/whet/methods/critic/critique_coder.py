@@ -92,9 +92,14 @@ def ask_both(algorithm: CritiqueCoder) -> list[Conversation]:
 
 
 def answer_and_critique(
-    algorithm: CritiqueCoder, policy: str, config: CritiqueCoderConfig, key: tuple[object, ...], *,
-    greedy: bool = False, **settings: Any,
-) -> CritiqueRound:  # fmt: skip
+    algorithm: CritiqueCoder,
+    policy: str,
+    config: CritiqueCoderConfig,
+    key: tuple[object, ...],
+    *,
+    greedy: bool = False,
+    **settings: Any,
+) -> CritiqueRound:
     """An answer and critiques of it, by one policy."""
     run = algorithm.run
     actor = run.runtime.policy_role("actor", policy, config.sampling, greedy=greedy)
@@ -106,9 +111,12 @@ class CritiqueCoder(PolicyAlgorithm[CritiqueCoderConfig]):
     """Critique-Coder's mix: solves and judges with one policy"""
 
     spec = solver_spec(
-        CritiqueCoderConfig, report=load_report("critique_coder"), evaluator=CoderEvaluator,
-        skills={POLICY: {"answer": "sampling", "critique": "critique"}}, conversations=ask_both,
-    )  # fmt: skip
+        CritiqueCoderConfig,
+        report=load_report("critique_coder"),
+        evaluator=CoderEvaluator,
+        skills={POLICY: {"answer": "sampling", "critique": "critique"}},
+        conversations=ask_both,
+    )
 
     def phases(self) -> Iterator[Phase]:
         headline = ("reward/correct", "judge/right", "entropy", "group/no_signal")
@@ -139,9 +147,12 @@ class CritiqueCoder(PolicyAlgorithm[CritiqueCoderConfig]):
         assigned = [assign_mixed_group_credit(groups) for groups in (solved, judged)]
         rewards = [scored.segment.rewards["verdict"] for group in judged for scored in group]
         metrics = {
-            **reward_metrics(solved), **reply_metrics(solved, config.sampling), **sampled.metrics,
-            "judge/items": float(num_judged), "judge/right": sum(rewards) / len(rewards) if rewards else None,
-        }  # fmt: skip
+            **reward_metrics(solved),
+            **reply_metrics(solved, config.sampling),
+            **sampled.metrics,
+            "judge/items": float(num_judged),
+            "judge/right": sum(rewards) / len(rewards) if rewards else None,
+        }
         signs = [reply_signs(solved, GRPO, sampled.num_failed)]
         return Batch(
             [*assigned[0].rows, *assigned[1].rows],
@@ -152,8 +163,9 @@ class CritiqueCoder(PolicyAlgorithm[CritiqueCoderConfig]):
 
     def _judged(self, config: CritiqueCoderConfig, step: int, solutions: list[Episode]) -> list[list[ScoredSegment]]:
         """A group of critiques of each solution, rewarded for their verdicts."""
-        rounds = answer_and_critique(self, POLICY, config, ("judge", step), num_critiques=config.group_size,
-                                     retries=self.run.runtime.retries())  # fmt: skip
+        rounds = answer_and_critique(
+            self, POLICY, config, ("judge", step), num_critiques=config.group_size, retries=self.run.runtime.retries()
+        )
         rollouts = [  # numbered, as two solutions of one task are no group
             rounds(episode.task, answer=labelled(episode, config.right_above).segments[0], sample=number)
             for number, episode in enumerate(solutions)

@@ -116,9 +116,11 @@ class CritiqueDPO(CriticAlgorithm[CritiqueDPOConfig]):
         rows = with_reference(rows, self.run.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
         critiques = [e.segments[i] for e in episodes for i in e.indices("critic")]
         metrics = {
-            **reward_metrics(groups), **flat_groups(groups, reaches), **step_metrics(episodes),
+            **reward_metrics(groups),
+            **flat_groups(groups, reaches),
+            **step_metrics(episodes),
             "pair/made": len(pairs) / max(1, len(groups)),
-        }  # fmt: skip
+        }
         signs = [critique_signs(groups, critiques, reaches)]
         return Batch(
             rows, metrics, critique_traces(self.config, "train", step, episodes, AssignedCredit(rows)), signs=signs

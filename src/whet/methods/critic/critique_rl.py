@@ -163,9 +163,13 @@ class CritiqueRL(CriticAlgorithm[CritiqueRLConfig]):
                 self._sample_answers()
             answers = self.answers.of(tasks, num_before + (step - 1) * stage.prompts_per_step)
         return sample_critiques(
-            self, (name_of(key, iteration), step), tasks, answers=answers, num_critiques=stage.group_size,
+            self,
+            (name_of(key, iteration), step),
+            tasks,
+            answers=answers,
+            num_critiques=stage.group_size,
             refine=isinstance(stage, Stage2),
-        )  # fmt: skip
+        )
 
     @property
     def _num_prompts(self) -> int:

@@ -159,11 +159,16 @@ class OpenEnded(CriticAlgorithm[OpenEndedConfig]):
         yield self.oracle.phase("preferences", self._pairs)
         for (stage, metric), reference in zip(STAGES.items(), (SFT, "critic_stage1"), strict=True):
             yield Phase(
-                stage, config.num_steps // 2, partial(self._collect, stage, reference), self._updates,
-                begin=partial(self._begin, reference), validate=partial(self.evaluator.validate, phase=stage),
-                validate_every=config.validate_every, headline=("reward/mean", "critique/near"),
+                stage,
+                config.num_steps // 2,
+                partial(self._collect, stage, reference),
+                self._updates,
+                begin=partial(self._begin, reference),
+                validate=partial(self.evaluator.validate, phase=stage),
+                validate_every=config.validate_every,
+                headline=("reward/mean", "critique/near"),
                 select=Selection("critic", f"critic_{stage}", f"validation/{metric}"),
-            )  # fmt: skip
+            )
         yield self.evaluator.test_of([SFT, *(f"critic_{stage}" for stage in STAGES)])
 
     def _begin(self, reference: str) -> None:

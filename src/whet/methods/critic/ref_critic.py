@@ -87,9 +87,13 @@ class RefCritic(CriticAlgorithm[RefCriticConfig]):
     def _collect(self, step: int) -> Batch:
         config, refines = self.at(step), self.at(step).refine_weight > 0
         episodes = sample_critiques(
-            self, ("train", step), self.run.next_tasks(step, config.prompts_per_step), num_critiques=config.group_size,
-            refine=refines, num_refinements=config.num_refinements,
-        )  # fmt: skip
+            self,
+            ("train", step),
+            self.run.next_tasks(step, config.prompts_per_step),
+            num_critiques=config.group_size,
+            refine=refines,
+            num_refinements=config.num_refinements,
+        )
         terms = {"verdict": verdict_match()} | ({"refine": refine_outcome()} if refines else {})
         total = mixture({"verdict": 1.0} | ({"refine": config.refine_weight} if refines else {}))
         episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)

@@ -78,10 +78,13 @@ class RewardModel:
 
         def collect(step: int) -> Batch:
             pairs = enumerate(draw(step))
-            return Batch([
-                self._row((x, answer), credit, bundle=f"{i}")
-                for i, (x, *pair) in pairs for answer, credit in zip(pair, (1.0, -1.0), strict=True)
-            ])  # fmt: skip
+            return Batch(
+                [
+                    self._row((x, answer), credit, bundle=f"{i}")
+                    for i, (x, *pair) in pairs
+                    for answer, credit in zip(pair, (1.0, -1.0), strict=True)
+                ]
+            )
 
         return Phase(name, settings.num_steps, collect, lambda step: update, headline=("pair/right", "loss/mean"))
 

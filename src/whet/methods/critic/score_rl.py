@@ -119,11 +119,16 @@ class Score(PolicyAlgorithm[ScoreConfig]):
         yield self.evaluator.before()
         for stage, num_steps in (("stage1", num_first), ("stage2", self.config.num_steps - num_first)):
             yield Phase(
-                stage, num_steps, partial(self._collect, stage), partial(self._updates, stage, num_steps),
-                validate=partial(self.evaluator.validate, phase=stage), validate_every=self.config.validate_every,
-                main=POLICY, select=Selection(POLICY, BEST, "validation/acc_refine"),
+                stage,
+                num_steps,
+                partial(self._collect, stage),
+                partial(self._updates, stage, num_steps),
+                validate=partial(self.evaluator.validate, phase=stage),
+                validate_every=self.config.validate_every,
+                main=POLICY,
+                select=Selection(POLICY, BEST, "validation/acc_refine"),
                 headline=("attempt/first", "attempt/second", "entropy", "group/no_signal"),
-            )  # fmt: skip
+            )
         yield self.evaluator.after()
 
     def _updates(self, stage: str, num_steps: int, step: int) -> Mapping[str, Update]:

@@ -97,8 +97,14 @@ class SPC(Algorithm[SPCConfig]):
             shown = partial(self._shown, side, count, "")
             yield imitation_phase(f"sft_{side}", side, config.sft_steps, shown, config.learning, count)
         for number in range(1, config.num_rounds + 1):
-            yield Phase(f"games_{number}", 1, partial(self._play, number), begin=self.keep, headline=("acc_dis",),
-                        end=lambda: {"rows": max(len(list(loop.store.rows(side))) for side in SIDES)})  # fmt: skip
+            yield Phase(
+                f"games_{number}",
+                1,
+                partial(self._play, number),
+                begin=self.keep,
+                headline=("acc_dis",),
+                end=lambda: {"rows": max(len(list(loop.store.rows(side))) for side in SIDES)},
+            )
             steps = max(1, round(2 * config.num_epochs * loop.found.get(f"games_{number}", {}).get("rows", 0) / count))
             updates = partial(self._updates, steps * config.learning.updates_a_step(count))
             begin, draw = partial(self.keep, restart=True), partial(self._draw, number)
@@ -149,8 +155,10 @@ class SPC(Algorithm[SPCConfig]):
         games, plants, lost = self.games(
             f"games {number}", self.run.next_tasks(number, self.config.games), number=number
         )
-        scored_round = {"critic": [(e.segments[1], e.segments[1].rewards["total"]) for e in games], "generator": [
-            (plants[e.task.id], -e.segments[1].rewards["verdict"]) for e in games if e.task.id in plants]}  # fmt: skip
+        scored_round = {
+            "critic": [(e.segments[1], e.segments[1].rewards["total"]) for e in games],
+            "generator": [(plants[e.task.id], -e.segments[1].rewards["verdict"]) for e in games if e.task.id in plants],
+        }
         for side in SIDES:
             rows, against = (
                 [as_row(s, r, kind="game") for s, r in scored_round[side]],

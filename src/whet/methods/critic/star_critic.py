@@ -80,17 +80,26 @@ class Star(CriticAlgorithm[StarConfig]):
         for number in range(1, config.num_rounds + 1):
             name = f"sample_{number}"
             yield Phase(
-                name, config.num_steps, partial(self._sample, number), begin=self._begin,
+                name,
+                config.num_steps,
+                partial(self._sample, number),
+                begin=self._begin,
                 end=lambda: {kind: len(rows) for kind, rows in self._by_class().items()},
                 headline=("kept/share", "critique/acc_dis", ACC_REFINE),
-            )  # fmt: skip
+            )
             num_kept = num_taken(self.run.loop.found.get(name, {}), balanced=config.balanced)
             yield imitation_phase(
-                f"learn_{number}", "critic", max(1, round(config.num_epochs * num_kept / count)),
-                partial(self._draw, number), config.learning, count, begin=self._restart,
+                f"learn_{number}",
+                "critic",
+                max(1, round(config.num_epochs * num_kept / count)),
+                partial(self._draw, number),
+                config.learning,
+                count,
+                begin=self._restart,
                 validate=partial(self.evaluator.validate, phase=f"learn_{number}"),
-                validate_every=config.validate_every, select=Selection("critic", BEST, "validation/acc_refine"),
-            )  # fmt: skip
+                validate_every=config.validate_every,
+                select=Selection("critic", BEST, "validation/acc_refine"),
+            )
         yield self.evaluator.test_of([SFT, BEST])
 
     @property

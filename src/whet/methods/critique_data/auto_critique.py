@@ -115,9 +115,13 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
             [CritiqueRecord.of(task) for task in self.solutions.queue("chosen").batches[str(step)]],
         )
         rollout = FirstErrors(
-            self.run.prompts, self.run.runtime.role("actor", "actor", config.roles.answer), (config.seed, "locate"),
-            config.locate.num_completions, self.run.runtime.retries(), config.steps,
-        )  # fmt: skip
+            self.run.prompts,
+            self.run.runtime.role("actor", "actor", config.roles.answer),
+            (config.seed, "locate"),
+            config.locate.num_completions,
+            self.run.runtime.retries(),
+            config.steps,
+        )
         unlocated = [r for r in records if not r.right and r.error_step is None and r.gold is not None]
 
         async def located(record: CritiqueRecord) -> list[float] | None:
@@ -128,8 +132,12 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
 
         episodes = self.run.runtime.roll_out([located(record) for record in unlocated])
         if lost := sum(rates is None for rates in episodes):
-            self.run.loop.folder.event("warning", "not_located", f"of {len(unlocated)} solutions {lost} are not "
-                                   "located: a completion or its grading failed", phase="locate")  # fmt: skip
+            self.run.loop.folder.event(
+                "warning",
+                "not_located",
+                f"of {len(unlocated)} solutions {lost} are not located: a completion or its grading failed",
+                phase="locate",
+            )
         updates = {}
         for record, rates in zip(unlocated, episodes, strict=True):
             place = first_error(rates or (), config.locate.threshold)
@@ -152,9 +160,11 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
             text, seed, hints = texts[record.id]
             policies = {**record.policies, "annotator": self.solutions.who("annotator")["annotator"]}
             record = replace(
-                record, hints=hints, policies=policies,
+                record,
+                hints=hints,
+                policies=policies,
                 seeds={**record.seeds, **({"critique": seed} if seed else {})},
-            )  # fmt: skip
+            )
             if text is None:
                 criticised.append(replace(record, dropped=LOST))
             else:
@@ -195,8 +205,12 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
     def _hints(self, record: CritiqueRecord) -> list[tuple[str, str]]:
         if not has_words(self.run.prompts):
             return []
-        hints = {"reference": record.gold, "location": record.error_step, "mistake": record.mistake,
-                 "exact": record.located in ("planted", "given")}  # fmt: skip
+        hints = {
+            "reference": record.gold,
+            "location": record.error_step,
+            "mistake": record.mistake,
+            "exact": record.located in ("planted", "given"),
+        }
         return hint_lines(hints, right=record.right)
 
     def _rule_hints(self, record: CritiqueRecord) -> tuple[str, ...]:
@@ -246,9 +260,14 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
         shown = masked(critique, record.gold) if self._is_masked(record) else critique
         role = self.run.runtime.role("actor", "actor", config.roles.refinement)
         rounds = CritiqueRound(
-            self.run.prompts, actor=role, critic=lambda task, answer: shown, reviser=role, key=(config.seed, "refine"),
-            num_refinements=config.filters.num_refinements, retries=self.run.runtime.retries(),
-        )  # fmt: skip
+            self.run.prompts,
+            actor=role,
+            critic=lambda task, answer: shown,
+            reviser=role,
+            key=(config.seed, "refine"),
+            num_refinements=config.filters.num_refinements,
+            retries=self.run.runtime.retries(),
+        )
         answer = written("actor", self.run.prompts.solve_prefill + record.response, policy="cached")
         return rounds(self.solutions.task_of(record), answer=answer)
 
@@ -267,11 +286,16 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
             folder.write(name, text)
         made, num_questions = self.solutions.made(), len(self.solutions.questions_in_use)
         about = {
-            "method": config.method, "seed": config.seed, "dataset": self.solutions.dataset, "prompts": config.prompts,
-            "steps": config.steps, "questions": num_questions if made.keys() & set(MAKING) else 0,
-            "seats": self.solutions.who("rg3", "annotator"), "ratio": config.ratio if made.keys() & set(MAKING) else {},
+            "method": config.method,
+            "seed": config.seed,
+            "dataset": self.solutions.dataset,
+            "prompts": config.prompts,
+            "steps": config.steps,
+            "questions": num_questions if made.keys() & set(MAKING) else 0,
+            "seats": self.solutions.who("rg3", "annotator"),
+            "ratio": config.ratio if made.keys() & set(MAKING) else {},
             "right_share": config.right_share if made.keys() & set(MAKING) else None,
-        }  # fmt: skip
+        }
         manifest = data_of.manifest(records, made, config.filters, about)
         folder.write(MANIFEST, json.dumps(manifest, indent=1) + "\n")
         traces = data_of.examples(records, config.traces_per_step, phase="write", step=1)

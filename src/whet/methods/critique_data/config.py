@@ -41,8 +41,10 @@ class AnnotationRoles(Config):
     @model_validator(mode="after")
     def check_draws(self) -> Self:
         if self.refinement.temperature == 0:
-            raise ValueError("refinement.temperature = 0 makes all refinements of a critique equal, so the soft filter "
-                             "would count one of them N times; set it above 0")  # fmt: skip
+            raise ValueError(
+                "refinement.temperature = 0 makes all refinements of a critique equal, so the soft filter "
+                "would count one of them N times; set it above 0"
+            )
         return self
 
 
@@ -173,8 +175,10 @@ class CritiqueDataConfig(RunConfig):
         settings = self.__dict__  # looking is no reading
         counts = {name: settings[name].__dict__["num_samples"] for name in MAKING}
         if not any(counts.values()) and settings["given"] is None and not settings["trajectories"]:
-            raise ValueError("nothing is to be critiqued: set rg1.num_samples, rg2.num_samples or rg3.num_samples "
-                             "above 0, or give answers (given) or episodes (trajectories)")  # fmt: skip
+            raise ValueError(
+                "nothing is to be critiqued: set rg1.num_samples, rg2.num_samples or rg3.num_samples "
+                "above 0, or give answers (given) or episodes (trajectories)"
+            )
         if strangers := sorted(set(settings["ratio"]) - set(MAKING)):
             raise ValueError(f"ratio names {strangers[0]!r}; it is of rg1, rg2 and rg3")
         return self

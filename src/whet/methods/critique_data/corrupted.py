@@ -73,9 +73,11 @@ class Solutions:
                 parse_chain(record.question)
             except ValueError as error:
                 name = record.id.partition("/")[2]
-                raise DataError(f"answer {name}: {error}, and the annotator's rule knows the tiny world alone; "
-                                "set data.kind=file (or basics) and prompts=english for other questions, or use a "
-                                "model as annotator") from error  # fmt: skip
+                raise DataError(
+                    f"answer {name}: {error}, and the annotator's rule knows the tiny world alone; "
+                    "set data.kind=file (or basics) and prompts=english for other questions, or use a "
+                    "model as annotator"
+                ) from error
 
     def _check_roles(self) -> None:
         """Raises: ConfigError where a role cannot do what the settings ask."""
@@ -89,11 +91,15 @@ class Solutions:
             if isinstance(rule, RuleConfig) and without:
                 raise ConfigError(f"rg3.mistakes: no rule makes {without[0]!r}; use a model as corrupter")
             if not isinstance(rule, RuleConfig) and not has_words(self.run.prompts):
-                raise ConfigError("corrupter: the tiny world has no words to ask a model for a mistake; use the rule "
-                                  "(corrupter.kind=rule)")  # fmt: skip
+                raise ConfigError(
+                    "corrupter: the tiny world has no words to ask a model for a mistake; use the rule "
+                    "(corrupter.kind=rule)"
+                )
             if config.rg3.prefix == "reference" and not any(map(self.solution, self.questions_in_use)):
-                raise ConfigError("rg3.prefix = reference needs worked solutions, and these questions have none; take "
-                                  "rg3.prefix=actor")  # fmt: skip
+                raise ConfigError(
+                    "rg3.prefix = reference needs worked solutions, and these questions have none; take "
+                    "rg3.prefix=actor"
+                )
         if config.filters.answer_leak == "mask" and not has_words(self.run.prompts):
             raise ConfigError(
                 "filters.answer_leak = mask: the tiny world's tokenizer has no placeholder; measure or drop"
@@ -103,12 +109,17 @@ class Solutions:
             or config.locate.num_completions
             or (config.rg3.num_samples and config.rg3.rest == "actor")
         )
-        if goes_on and isinstance(config.actor, EndpointConfig) and config.actor.prefill == "none" and (
-            not has_words(self.run.prompts)
-        ):  # fmt: skip
-            raise ConfigError("actor: nobody can ask an endpoint in the tiny world's words to go on from a step; set "
-                              "actor.prefill=continue if the server knows it, or rg2.num_samples=0 and "
-                              "rg3.rest=recomputed")  # fmt: skip
+        if (
+            goes_on
+            and isinstance(config.actor, EndpointConfig)
+            and config.actor.prefill == "none"
+            and (not has_words(self.run.prompts))
+        ):
+            raise ConfigError(
+                "actor: nobody can ask an endpoint in the tiny world's words to go on from a step; set "
+                "actor.prefill=continue if the server knows it, or rg2.num_samples=0 and "
+                "rg3.rest=recomputed"
+            )
 
     # --- records in the store -----------------------------------------------------------------------------------------
 
@@ -161,10 +172,12 @@ class Solutions:
         self.put("made", f"{name}/{step}", chosen)
         self.queue("counts").put(f"{name}/{step}", [Task(id=name, prompt="", info=dict(counts))])
         graded = counts["right"] + counts["wrong"]
-        return Batch(metrics={
-            "paths/wrong": counts["wrong"] / graded if graded else None,
-            **{f"paths/{fate}": float(counts[fate]) for fate in ("made", "no_source", "lost", "duplicate")},
-        })  # fmt: skip
+        return Batch(
+            metrics={
+                "paths/wrong": counts["wrong"] / graded if graded else None,
+                **{f"paths/{fate}": float(counts[fate]) for fate in ("made", "no_source", "lost", "duplicate")},
+            }
+        )
 
     def _corruption(self) -> Corruption:
         config, roles = self.config, self.config.roles
@@ -261,8 +274,11 @@ class Solutions:
     def _compare_labels(self, answers: Mapping[str, Segment], labelled: Mapping[str, bool]) -> None:
         """Warns where an imported label is not what the grader finds; the label stands."""
         graded = {name: answers[name].grade for name in labelled if name in answers}
-        other = [name for name, grade in graded.items() if grade and grade.score is not None
-                 and (grade.score == 1.0) != labelled[name]]  # fmt: skip
+        other = [
+            name
+            for name, grade in graded.items()
+            if grade and grade.score is not None and (grade.score == 1.0) != labelled[name]
+        ]
         if other:
             text = f"{len(other)} of {len(labelled)} labels are not what the grader finds, the first that of answer "
             text += f"{other[0].partition('/')[2]}; they are taken as they are"
@@ -290,12 +306,17 @@ class Solutions:
                 why += f" to failures, the first to {first.outcome}: {first.reason}"
             if lost == every:
                 raise RunError(f"no solution is left to be critiqued: {why}")
-            self.run.loop.folder.event("warning", "nothing_chosen", f"no solution is left to be critiqued: {why}",
-                                   phase="choose")  # fmt: skip
-        return Batch(metrics={
-            "chosen/all": float(len(chosen)), "chosen/right": float(sum(record.right for record in chosen)),
-            "chosen/duplicates": float(num_equal), "chosen/left_over": float(len(unique) - len(chosen)),
-        })  # fmt: skip
+            self.run.loop.folder.event(
+                "warning", "nothing_chosen", f"no solution is left to be critiqued: {why}", phase="choose"
+            )
+        return Batch(
+            metrics={
+                "chosen/all": float(len(chosen)),
+                "chosen/right": float(sum(record.right for record in chosen)),
+                "chosen/duplicates": float(num_equal),
+                "chosen/left_over": float(len(unique) - len(chosen)),
+            }
+        )
 
 
 # --- before the run begins --------------------------------------------------------------------------------------------

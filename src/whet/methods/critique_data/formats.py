@@ -21,9 +21,12 @@ from whet.types import Task
 Source = str
 """`rg1`, `rg2`, `rg3`, `given` or `trajectory`."""
 SOURCES: Mapping[Source, str] = {
-    "rg1": "sampled from scratch", "rg2": "deviation from a step", "rg3": "a planted mistake",
-    "given": "somebody's own answers", "trajectory": "episodes of an agent",
-}  # fmt: skip
+    "rg1": "sampled from scratch",
+    "rg2": "deviation from a step",
+    "rg3": "a planted mistake",
+    "given": "somebody's own answers",
+    "trajectory": "episodes of an agent",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +104,14 @@ def row_of(record: CritiqueRecord) -> dict[str, Any]:
     """As `warm_start.file` takes it; `info` says the rest."""
     info = {name: value for name, value in asdict(record).items() if name not in (*_TEXTS, "example")}
     return {
-        "id": record.id, "question": record.question, "answer": record.response, "correct": record.right,
-        "critique": record.critique, "refinement": record.refinement, "info": info,
-    }  # fmt: skip
+        "id": record.id,
+        "question": record.question,
+        "answer": record.response,
+        "correct": record.right,
+        "critique": record.critique,
+        "refinement": record.refinement,
+        "info": info,
+    }
 
 
 def record_of_row(row: Mapping[str, Any]) -> CritiqueRecord:
@@ -177,10 +185,13 @@ def trl_of(record: CritiqueRecord, prompts: Prompts) -> dict[str, Any]:
 def processbench_of(record: CritiqueRecord, steps: Sequence[str]) -> dict[str, Any]:
     """A row whose label is the first wrong step, -1 for none."""
     return {
-        "id": record.id, "generator": record.policies.get("actor", ""), "problem": record.question,
-        "steps": [step.strip("\n") for step in steps], "final_answer_correct": record.right,
+        "id": record.id,
+        "generator": record.policies.get("actor", ""),
+        "problem": record.question,
+        "steps": [step.strip("\n") for step in steps],
+        "final_answer_correct": record.right,
         "label": -1 if record.error_step is None else record.error_step,
-    }  # fmt: skip
+    }
 
 
 # --- a user's own -----------------------------------------------------------------------------------------------------
@@ -227,6 +238,8 @@ def _given(row: Any, place: str, number: int) -> dict[str, Any]:
     if not isinstance(row.get("mistake"), str | None):
         raise DataError(f"{place}: mistake must be text, not {str(row['mistake'])[:60]!r}")
     return {
-        **row, "id": str(row.get("id", number)), "reference": None if reference is None else str(reference),
+        **row,
+        "id": str(row.get("id", number)),
+        "reference": None if reference is None else str(reference),
         "error_step": None if step == -1 else step,
-    }  # fmt: skip
+    }

@@ -64,9 +64,10 @@ def has_words(prompts: Prompts) -> bool:
 def go_on_messages(prompts: Prompts, question: str, begun: str) -> list[Message]:
     """For roles that cannot be made to begin a turn in a given way."""
     return [
-        *prompts.solve_messages(question), {"role": "assistant", "content": begun},
+        *prompts.solve_messages(question),
+        {"role": "assistant", "content": begun},
         {"role": "user", "content": _GO_ON},
-    ]  # fmt: skip
+    ]
 
 
 def corrupt_messages(question: str, before: Sequence[str], step: str, mistake: str) -> list[Message]:

@@ -67,13 +67,17 @@ def _check_given(row: Mapping[str, Any], labels: dict[tuple[str, str], tuple[str
     """Raises: DataError where a row contradicts itself, or one before it (`labels`, which it is added to)."""
     step, count = row.get("error_step"), len(judged_steps(row["answer"], by))
     if step is not None and step >= count:
-        raise DataError(f"answer {row['id']}: error_step = {step}, and it has {count} steps, numbered from 0 (a last "
-                        "line that only states the answer is none)")  # fmt: skip
+        raise DataError(
+            f"answer {row['id']}: error_step = {step}, and it has {count} steps, numbered from 0 (a last "
+            "line that only states the answer is none)"
+        )
     if row.get("correct") is not None:
         name, correct = labels.setdefault((row["question"], row["answer"]), (row["id"], row["correct"]))
         if correct != row["correct"]:
-            raise DataError(f"answers {name} and {row['id']} are the same to the same question, and one is called "
-                            "correct and the other not: mend one of them")  # fmt: skip
+            raise DataError(
+                f"answers {name} and {row['id']} are the same to the same question, and one is called "
+                "correct and the other not: mend one of them"
+            )
 
 
 def _add_given(answers: ImportedAnswers, row: Mapping[str, Any], task: Task | None, file: str, first: Task) -> None:
@@ -118,8 +122,10 @@ def _add_trajectory(answers: ImportedAnswers, trajectory: Trajectory, place: str
     if trajectory.success is None and trajectory.reward is None:
         raise DataError(f"{place}: neither success nor reward says how it ended; give files of played episodes")
     after = [*observations[1:], *[""] * len(replies)]
-    lines = [f"Turn {n}: {reply}" + (f" -> {observation}" if observation else "")
-             for n, (reply, observation) in enumerate(zip(replies, after, strict=False), 1)]  # fmt: skip
+    lines = [
+        f"Turn {n}: {reply}" + (f" -> {observation}" if observation else "")
+        for n, (reply, observation) in enumerate(zip(replies, after, strict=False), 1)
+    ]
     name = f"trajectory/{trajectory.item_id}/{number}"
     answers.tasks[name] = Task(id=name, prompt=observations[0])
     answers.records.append(

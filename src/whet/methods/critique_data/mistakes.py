@@ -26,8 +26,11 @@ _PLAIN = re.compile(rf"(?P<expr>{_NUMBER}(?:\s*[-+*/x×÷]\s*{_NUMBER})+)\s*=\s*
 _TOKENS = re.compile(rf"{_NUMBER}|\.\d+|[-+*/()]")
 _CHAIN = re.compile(r"^(?P<head>\s*Step \d+: )(?P<a>\d) (?P<op>[-+*]) (?P<b>\d) = (?P<value>\d)(?P<tail>\s*)$")
 _SIGNS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,9 +84,12 @@ def of_episode(
         temperature=last.temperature if last.policy not in ("rule", "reference") else None,
         prefix_len=parsed.get("prefix_len", 0),
         policies=policies,
-        seeds={_PARTS.get(segment.role, segment.role) if i < len(episode.segments) - 1 else "answer": segment.seed
-               for i, segment in enumerate(episode.segments) if segment.policy not in ("rule", "reference")},
-    )  # fmt: skip
+        seeds={
+            _PARTS.get(segment.role, segment.role) if i < len(episode.segments) - 1 else "answer": segment.seed
+            for i, segment in enumerate(episode.segments)
+            if segment.policy not in ("rule", "reference")
+        },
+    )
 
 
 def without_hint(record: CritiqueRecord) -> CritiqueRecord:
@@ -153,15 +156,24 @@ def criticised(
         "hint_leak": not mentions_hint(critique, f"{record.question}\n{record.response}"),
         "answer_leak": not leaks or filters.answer_leak != "drop",
     }
-    enabled = {"format": filters.format, "verdict": filters.verdict, "location": filters.location,
-             "hint_leak": filters.hint_leak, "answer_leak": True}  # fmt: skip
+    enabled = {
+        "format": filters.format,
+        "verdict": filters.verdict,
+        "location": filters.location,
+        "hint_leak": filters.hint_leak,
+        "answer_leak": True,
+    }
     is_late = record.error_step is not None and parsed.first_wrong > record.error_step
     flags = [("answer_leak", leaks), ("late_location", is_late)]
     return replace(
-        record, critique=critique, verdict=parsed.verdict, first_wrong=parsed.first_wrong, filters=passed,
+        record,
+        critique=critique,
+        verdict=parsed.verdict,
+        first_wrong=parsed.first_wrong,
+        filters=passed,
         flags=tuple(name for name, is_set in flags if is_set),
         dropped=next((name for name in RULES if enabled[name] and not passed[name]), ""),
-    )  # fmt: skip
+    )
 
 
 def refined(
@@ -177,10 +189,15 @@ def refined(
     passing = [text for text in right if not (filters.barrier and is_shortcut(text, record.response, solution))]
     passed = passes_soft(len(right), filters.threshold, len(refinements))
     return replace(
-        record, num_refinements=len(refinements), num_correct=len(right), num_barred=len(right) - len(passing),
-        refinement=next(iter(passing), None), example=refinements[0][0] if refinements else None,
-        filters={**record.filters, "soft": passed}, dropped="" if passed else "soft",
-    )  # fmt: skip
+        record,
+        num_refinements=len(refinements),
+        num_correct=len(right),
+        num_barred=len(right) - len(passing),
+        refinement=next(iter(passing), None),
+        example=refinements[0][0] if refinements else None,
+        filters={**record.filters, "soft": passed},
+        dropped="" if passed else "soft",
+    )
 
 
 # --- counting ---------------------------------------------------------------------------------------------------------
@@ -202,13 +219,17 @@ def row(records: Sequence[CritiqueRecord], made: Mapping[str, int]) -> dict[str,
     counts, passed = funnel(records), [record for record in records if not record.dropped]
     rates = [r.num_correct / r.num_refinements for r in records if r.num_correct is not None and r.num_refinements]
     return {
-        "n": len({record.qid for record in records}), "k": None,
-        "made": made.get("made", 0), "wrong": made.get("wrong", 0), **counts,
-        "kept_right": sum(r.right for r in passed), "kept_wrong": sum(not r.right for r in passed),
+        "n": len({record.qid for record in records}),
+        "k": None,
+        "made": made.get("made", 0),
+        "wrong": made.get("wrong", 0),
+        **counts,
+        "kept_right": sum(r.right for r in passed),
+        "kept_wrong": sum(not r.right for r in passed),
         "share": counts["kept"] / counts["criticised"] if counts["criticised"] else None,
         "leak": fmean("answer_leak" in r.flags for r in passed) if passed else None,
         "helped": fmean(rates) if rates else None,
-    }  # fmt: skip
+    }
 
 
 def rows(records: Sequence[CritiqueRecord], made: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, Any]]:
@@ -235,21 +256,27 @@ def manifest(
         **about,
         "filters": {
             **{name: getattr(filters, name) for name in ("format", "verdict", "location", "hint_leak", "answer_leak")},
-            "num_refinements": count, "threshold": filters.threshold,
-            "num_needed": num_needed(filters.threshold, count) if count else None, "barrier": filters.barrier,
+            "num_refinements": count,
+            "threshold": filters.threshold,
+            "num_needed": num_needed(filters.threshold, count) if count else None,
+            "barrier": filters.barrier,
         },
         "solutions": {name: dict(counts) for name, counts in made.items()},
-        "critiques": {name: {key: counts[key] for key in ("chosen", "criticised", *STAGES, "kept")}
-                      for name, counts in table.items()},
+        "critiques": {
+            name: {key: counts[key] for key in ("chosen", "criticised", *STAGES, "kept")}
+            for name, counts in table.items()
+        },
         "dropped": dict(sorted(Counter(r.dropped for r in records if r.dropped).items())),
         "kept": {
-            "all": len(passed), "right": sum(r.right for r in passed), "wrong": sum(not r.right for r in passed),
+            "all": len(passed),
+            "right": sum(r.right for r in passed),
+            "wrong": sum(not r.right for r in passed),
             "with_refinement": sum(r.refinement is not None for r in passed),
             "without_soft_filter": sum(r.num_correct is None for r in passed),
             **{flag: sum(flag in r.flags for r in passed) for flag in ("answer_leak", "late_location", "masked")},
         },
         "answer_leak_share": table["all"]["leak"],
-    }  # fmt: skip
+    }
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -266,8 +293,11 @@ def files(records: Sequence[CritiqueRecord], prompts: Prompts, by: StepsBy) -> I
     yield MATHCRITIQUE, json.dumps(mathcritique, ensure_ascii=False, indent=1) + "\n"
     yield TRL, as_lines(trl_of(record, prompts) for record in passed)
     labelled = [r for r in records if r.located in ("monte_carlo", "planted", "given") or r.right]
-    yield LABELS, json.dumps([processbench_of(r, split_steps(r.response, by)) for r in labelled], ensure_ascii=False,
-                             indent=1) + "\n"  # fmt: skip
+    yield (
+        LABELS,
+        json.dumps([processbench_of(r, split_steps(r.response, by)) for r in labelled], ensure_ascii=False, indent=1)
+        + "\n",
+    )
 
 
 def blocks_of(record: CritiqueRecord, prompts: Prompts, by: StepsBy) -> str:

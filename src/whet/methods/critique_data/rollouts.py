@@ -45,9 +45,12 @@ async def continued(
         text = reply.text if reply.text.startswith(begun) else f"{begun}\n{reply.text.strip()}"
         return replace(reply, text=text)
     reply = await role.reply(
-        prompts.solve_messages(task.prompt), prefill=prefill + begun, seed=seed, parent=parent,
+        prompts.solve_messages(task.prompt),
+        prefill=prefill + begun,
+        seed=seed,
+        parent=parent,
         group={"task": task.id},
-    )  # fmt: skip
+    )
     return replace(reply, text=reply.text.removeprefix(prefill))
 
 
@@ -167,8 +170,9 @@ class Corruption:
         """None: what was written is not one step, or the step as it was."""
         reply = await corrupter.reply(
             corrupt_messages(task.prompt, steps[:at], steps[at], mistake),
-            seed=seed_of(*self.key, "corrupted", task.id, sample, at, mistake), parent=0,
-        )  # fmt: skip
+            seed=seed_of(*self.key, "corrupted", task.id, sample, at, mistake),
+            parent=0,
+        )
         text = reply.text.strip()
         if len(split_steps(text, self.by)) != 1 or text == steps[at].strip():
             return None

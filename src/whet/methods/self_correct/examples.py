@@ -107,9 +107,13 @@ def _of_form(arm: Arm, self_corrections: Sequence[SelfCorrection]) -> SelfCorrec
 
 
 def measure_replies(
-    form: Form, tasks: Sequence[Task], traces: Sequence[Mapping[str, Any]], words: Words, prompts: Prompts,
+    form: Form,
+    tasks: Sequence[Task],
+    traces: Sequence[Mapping[str, Any]],
+    words: Words,
+    prompts: Prompts,
     grade: BatchFunction,
-) -> dict[str, float | None]:  # fmt: skip
+) -> dict[str, float | None]:
     """`self_talk_metrics` of replies.
 
     Args:

@@ -111,11 +111,13 @@ class RLTF(PolicyAlgorithm[RLTFConfig]):
         distilled = self._distilled(config, first, second) if config.distil else []
         mended = [is_right(scored.segment) for group in second for scored in group]
         metrics = {
-            **reward_metrics(first), **reply_metrics(first, config.sampling),
+            **reward_metrics(first),
+            **reply_metrics(first, config.sampling),
             **failures(e for g in episodes for e in g),
             "feedback/asked": len(mended) / max(1, len(whole)),
-            "feedback/mended": sum(mended) / len(mended) if mended else None, "rows/distilled": float(len(distilled)),
-        }  # fmt: skip
+            "feedback/mended": sum(mended) / len(mended) if mended else None,
+            "rows/distilled": float(len(distilled)),
+        }
         signs = [reply_signs(first, advantage, sum(map(len, episodes)) - len(whole))]
         rows = [*assigned.rows, *assign_credit(second, advantage).rows, *distilled]
         return Batch(rows, metrics, reply_traces(self.config, step, first, assigned), signs=signs)

@@ -118,9 +118,11 @@ class SelfTalk:
 
     async def _chain(self, task: Task, sample: int, segments: list[Segment]) -> tuple[Fate, list[SelfCorrection]]:
         answer = await self.actor.reply(
-            self.prompts.solve_messages(task.prompt), prefill=self.prompts.solve_prefill,
-            seed=seed_of(*self.key, "answer", task.id, sample), group={"task": task.id},
-        )  # fmt: skip
+            self.prompts.solve_messages(task.prompt),
+            prefill=self.prompts.solve_prefill,
+            seed=seed_of(*self.key, "answer", task.id, sample),
+            group={"task": task.id},
+        )
         if answer.stop_reason == "length":
             segments.append(answer)
             return "cut", []
@@ -164,8 +166,10 @@ class SelfTalk:
         else:
             critique = await self.critic.reply(
                 self.prompts.critique_messages(task.prompt, body),
-                seed=seed_of(*self.key, "critique", task.id, *which), parent=len(segments) - 1, group={"task": task.id},
-            )  # fmt: skip
+                seed=seed_of(*self.key, "critique", task.id, *which),
+                parent=len(segments) - 1,
+                group={"task": task.id},
+            )
         segments.append(critique)
         solution = solution_of(body)
         checks: list[Piece | None] = []
@@ -186,8 +190,10 @@ class SelfTalk:
         segment = await self.reviser.reply(
             self.prompts.refine_messages(task.prompt, last.segment.text, shown),
             prefill=prefill + "\n".join(prefix),
-            seed=seed_of(*self.key, "revision", task.id, *which), parent=len(segments) - 1, group={"task": task.id},
-        )  # fmt: skip
+            seed=seed_of(*self.key, "revision", task.id, *which),
+            parent=len(segments) - 1,
+            group={"task": task.id},
+        )
         steps = solution_of(segment.text.removeprefix(prefill)).steps
         is_mended = steps[:wrong] == prefix and len(steps) > wrong and steps[wrong] != last.solution.steps[wrong]
         if segment.stop_reason == "length" or not is_mended:
@@ -200,10 +206,16 @@ class SelfTalk:
     ) -> SelfCorrection | None:
         """The record, smoothed by rule, and by the smoother where its text is valid. None: it breaks a condition."""
         talk = SelfCorrection(
-            qid=task.id, question=task.prompt, gold_answer=task.answer or "", form=form, segments=tuple(pieces),
-            rounds=rounds if form == "step" else min(rounds, 1), text=smoothed(pieces, self.words), final_answer="",
+            qid=task.id,
+            question=task.prompt,
+            gold_answer=task.answer or "",
+            form=form,
+            segments=tuple(pieces),
+            rounds=rounds if form == "step" else min(rounds, 1),
+            text=smoothed(pieces, self.words),
+            final_answer="",
             source={**self.source, "smoother": "rule"},
-        )  # fmt: skip
+        )
         if self.smoother is not None:
             seed = seed_of(*self.key, "smoothing", task.id, sample, form)
             messages = smoothing_messages(task.prompt, talk.text)

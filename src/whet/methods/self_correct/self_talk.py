@@ -88,9 +88,10 @@ class SelfTalkConfig(PolicyRunConfig):
     """The model that comments; frozen after its warm start. kind=endpoint: a model behind a server, which has none."""
     warm_start: Annotated[CriticStart, ActsWhen("critic.kind", "model")] = CriticStart()
     roles: Annotated[RolesConfig, Inside("critique", ActsWhen("feedback", "critic"))] = RolesConfig(
-        answer=SamplingConfig(max_new_tokens=48), critique=SamplingConfig(temperature=0.0, max_new_tokens=80),
+        answer=SamplingConfig(max_new_tokens=48),
+        critique=SamplingConfig(temperature=0.0, max_new_tokens=80),
         refinement=SamplingConfig(max_new_tokens=48),
-    )  # fmt: skip
+    )
     """answer, critique: as they are asked for; refinement: how the actor goes on from a step found wrong."""
     smoother: FrozenRole | None = None
     """A model that smooths further what the rule has made of the comments. None: the rule alone."""
@@ -144,9 +145,14 @@ class SelfTalkEvaluator(PolicyEvaluator[SelfTalkConfig]):
         return self.measured(tasks, policy, num_samples=self.config.evaluation.num_samples, label=name, **labels)
 
     def measured(
-        self, tasks: Sequence[Task], policy: str, *, num_samples: int = 0, sampling: SamplingConfig | None = None,
+        self,
+        tasks: Sequence[Task],
+        policy: str,
+        *,
+        num_samples: int = 0,
+        sampling: SamplingConfig | None = None,
         **labels: Any,
-    ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
+    ) -> tuple[Metrics, list[dict[str, Any]]]:
         """With metrics of the greedy replies' self-correction, if the policy has learnt one of its forms."""
         metrics, traces = super().measured(tasks, policy, num_samples=num_samples, sampling=sampling, **labels)
         learning = str(labels["phase"]).removeprefix("learn_")
@@ -175,8 +181,10 @@ def ask_all_models(algorithm: SelfTalkMethod) -> list[Conversation]:
 def plan_lines(algorithm: SelfTalkMethod) -> list[str]:
     config = algorithm.config
     chains = config.num_steps * config.prompts_per_step * config.group_size
-    return [f"then build {chains:,} chains in {config.num_steps} steps, learn what is kept of them in each form "
-            f"({', '.join(config.forms)}), test"]  # fmt: skip
+    return [
+        f"then build {chains:,} chains in {config.num_steps} steps, learn what is kept of them in each form "
+        f"({', '.join(config.forms)}), test"
+    ]
 
 
 class SelfTalkMethod(PolicyAlgorithm[SelfTalkConfig]):
@@ -214,24 +222,38 @@ class SelfTalkMethod(PolicyAlgorithm[SelfTalkConfig]):
         if self._shown is not None:
             start = config.warm_start
             yield imitation_phase(
-                "sft_critic", "critic", start.critic_steps, partial(self._critiques, self._shown), start.learning,
+                "sft_critic",
+                "critic",
+                start.critic_steps,
+                partial(self._critiques, self._shown),
+                start.learning,
                 start.rows_per_step,
-            )  # fmt: skip
+            )
         yield Phase(
-            "build", config.num_steps, self._build, begin=self._begin, end=self._end,
+            "build",
+            config.num_steps,
+            self._build,
+            begin=self._begin,
+            end=self._end,
             headline=("talk/repaired", "talk/clean", "talk/missed"),
-        )  # fmt: skip
+        )
         count = self.run.loop.found.get("build", {}).get("learnt", 0)
         if not count:
             return
         for arm in config.forms:
             name = f"learn_{arm}"
             yield imitation_phase(
-                name, POLICY, math.ceil(config.num_epochs * count / config.rows_per_step), partial(self._rows, arm),
-                config.learning, config.rows_per_step, begin=partial(self.run.loop.restart, POLICY, INITIAL),
-                validate=partial(self.evaluator.validate, phase=name), validate_every=config.validate_every,
+                name,
+                POLICY,
+                math.ceil(config.num_epochs * count / config.rows_per_step),
+                partial(self._rows, arm),
+                config.learning,
+                config.rows_per_step,
+                begin=partial(self.run.loop.restart, POLICY, INITIAL),
+                validate=partial(self.evaluator.validate, phase=name),
+                validate_every=config.validate_every,
                 select=Selection(POLICY, OF_RUN[arm], "validation/acc"),
-            )  # fmt: skip
+            )
         yield self.evaluator.test(config.forms)
 
     def _critiques(self, shown: Demonstrator, step: int) -> list[Row]:

@@ -135,11 +135,15 @@ class CritiqueLoopConfig(PolicyRunConfig):
         if settings["token_budget"] and settings["feedback"] != "none":
             raise ValueError("token_budget is spent on answers alone: set feedback = none, or leave it out")
         if settings["num_samples"] > 1 and settings["sampling"].temperature == 0:
-            raise ValueError("num_samples > 1 with sampling.temperature = 0 gives the same answer every time; set the "
-                             "temperature above 0, or num_samples = 1")  # fmt: skip
+            raise ValueError(
+                "num_samples > 1 with sampling.temperature = 0 gives the same answer every time; set the "
+                "temperature above 0, or num_samples = 1"
+            )
         if settings["token_budget"] and settings["sampling"].temperature == 0:
-            raise ValueError("token_budget with sampling.temperature = 0 pays for the same answer again and again; set "
-                             "the temperature above 0")  # fmt: skip
+            raise ValueError(
+                "token_budget with sampling.temperature = 0 pays for the same answer again and again; set "
+                "the temperature above 0"
+            )
         return self
 
     @property

@@ -77,9 +77,14 @@ class CritiqueLoopEvaluator(PolicyEvaluator[CritiqueLoopConfig]):
         )
 
     def measured(
-        self, tasks: Sequence[Task], policy: str, *, num_samples: int = 0, sampling: SamplingConfig | None = None,
+        self,
+        tasks: Sequence[Task],
+        policy: str,
+        *,
+        num_samples: int = 0,
+        sampling: SamplingConfig | None = None,
         **labels: Any,
-    ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
+    ) -> tuple[Metrics, list[dict[str, Any]]]:
         """As of any policy, with an interval of its accuracy, and the accuracy by level where levels were measured."""
         metrics, traces = super().measured(tasks, policy, num_samples=num_samples, sampling=sampling, **labels)
         scores = {
@@ -206,9 +211,7 @@ class CritiqueLoop(PolicyAlgorithm[CritiqueLoopConfig]):
                 )
         self._warm_starts = phases
         rng = random.Random(seed_of(config.seed, "originals"))
-        kinds: list[Kind] = [
-            "refine" if rng.random() < settings.refine_share else "solve" for _ in range(wanted)
-        ]  # fmt: skip
+        kinds: list[Kind] = ["refine" if rng.random() < settings.refine_share else "solve" for _ in range(wanted)]
         draw = random.Random(seed_of(config.seed, "gold originals"))  # its own: a share of 0 shows what it always did
         shows = [shown.show_gold if draw.random() < config.gold_share else shown.show for _ in kinds]
         originals = (show(kind, rng) for show, kind in zip(shows, kinds, strict=True))
@@ -245,13 +248,19 @@ class CritiqueLoop(PolicyAlgorithm[CritiqueLoopConfig]):
     def _round(self, number: int) -> Iterator[Phase]:
         config = self.config
         yield Phase(
-            f"explore_{number}", len(self.batches(self.pool)), partial(self._explore, number),
-            begin=partial(self._begin, number), headline=("reward/correct", "explore/coverage", "explore/kept"),
-        )  # fmt: skip
+            f"explore_{number}",
+            len(self.batches(self.pool)),
+            partial(self._explore, number),
+            begin=partial(self._begin, number),
+            headline=("reward/correct", "explore/coverage", "explore/kept"),
+        )
         yield Phase(
-            f"merge_{number}", 1, partial(self._merge, number), end=partial(self._end, number),
+            f"merge_{number}",
+            1,
+            partial(self._merge, number),
+            end=partial(self._end, number),
             headline=("round/coverage", "round/yield", "round/merged"),
-        )  # fmt: skip
+        )
         if count := self._num_merged(number):
             yield learning_phase(
                 f"learn_{number}", POLICY, count, partial(self.solutions.merged, number), config.learning,

@@ -242,18 +242,21 @@ def round_metrics(records: Sequence[Mapping[str, Any]], rows: Sequence[Row], sou
     tokens = {f"tokens_{part}": float(sum(record["tokens"][part] for record in records)) for part in TOKENS}
     counted = ("num_answers", "num_right", "num_critiques", "num_refinements", "num_kept")
     return {
-        **exploration(explored), **coverage_by_level(explored), **mean_of([record["diversity"] for record in records]),
+        **exploration(explored),
+        **coverage_by_level(explored),
+        **mean_of([record["diversity"] for record in records]),
         **{f"share_level_{level}": share for level, share in shares.items()},
         "hard": sum(shares[level] for level in HARD) if shares else None,
         "hard_source": sum(source_shares[level] for level in HARD) if source_shares else None,
         "tail_narrowing": tail_narrowing(learnt, source),
-        "tokens": float(sum(tokens.values())), **tokens,
+        "tokens": float(sum(tokens.values())),
+        **tokens,
         **{f"num_{kind}": float(kinds[kind]) for kind in KINDS},
         "num_questions": float(len(explored)),
         **{name: float(sum(getattr(question, name) for question in explored)) for name in counted},
         "num_failed": float(sum(record["failed"] for record in records)),
         "num_shortcuts": float(sum(record["shortcuts"] for record in records)),
-    }  # fmt: skip
+    }
 
 
 def mean_of(rows: Sequence[Mapping[str, float | None]]) -> Metrics:

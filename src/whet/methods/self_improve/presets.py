@@ -26,9 +26,13 @@ EQUAL = _preset(feedback="none", token_budget=(114_006, 78_507, 69_517))
 """What `critique_loop` wrote in its rounds with default settings and seed 7."""
 RFT = _preset(feedback="none", num_rounds=1, num_samples=20, distinct=True)
 STAR = _preset(
-    feedback="hint", num_samples=1, num_refinements=1, barrier=False, merge="none",
+    feedback="hint",
+    num_samples=1,
+    num_refinements=1,
+    barrier=False,
+    merge="none",
     warm_start=WarmStartConfig(actor_steps=0),
-)  # fmt: skip
+)
 REST = _preset(feedback="none", num_samples=10, start="last")
 REST_EM = _preset(
     feedback="none", num_samples=10, per_question=10, merge="none", warm_start=WarmStartConfig(actor_steps=0)
