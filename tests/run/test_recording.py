@@ -258,7 +258,7 @@ def test_a_world_that_hangs_under_an_expert_is_left(tmp_path, monkeypatch):
     assert {item % 3 for item in items} == {0, 2}
     settings = [f"plugins=[{tmp_path / 'hanging.py'}]", "data.env=hanging", *QUICK, "watch.same_start=warn"]
     session = prepare(config_of("agent_clone", None, settings), Silent(), RunFolder(tmp_path / "cloned"))
-    assert len(session.algorithm.shown) == 12
+    assert len(session.algorithm.rows) == 12
     [said] = [warning for warning in session.algorithm.run.warnings if "left out" in warning]
     told = (
         r"7 of 19 items are left out, as their environments failed; "
