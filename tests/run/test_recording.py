@@ -119,7 +119,7 @@ def test_files_of_a_command_are_learnt_from(tmp_path, monkeypatch):
     assert "pairs of textcraft are learnt, which data.env does not name: nothing measures it" in warnings
     run("env", "record", "textcraft", "--policy", "expert", "--limit", "4", "--out", "experts.jsonl")
     method = session_of("agent_clone", *few, "trajectories=[experts.jsonl]").algorithm
-    assert len(method.shown) == 4
+    assert len(method.rows) == 4
     warnings = session_of("agent_clone", *few, "trajectories=[episodes.jsonl]").algorithm.run.warnings
     assert f"{6 - won} of the trajectories are marked as no success, and are learnt like the others" in warnings
     run("env", "record", "textcraft", *options, "--out", "won.jsonl", "--successes")
