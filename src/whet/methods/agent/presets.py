@@ -24,7 +24,6 @@ def _preset(**settings: Any) -> Preset:
     return Preset(AgentGradient, AgentGradientConfig(**settings))
 
 
-GRPO = _preset()
 DR_GRPO = _preset(advantage="dr_grpo", aggregation="constant")
 RLOO = _preset(advantage="rloo", loss=ReinforceLoss(), aggregation="sequence_mean")
 REINFORCE_PP = _preset(advantage="reinforce_pp")
