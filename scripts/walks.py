@@ -1,6 +1,6 @@
 """Follows one value through whet: which functions it enters, in order, file by file.
 
-    python scripts/walks.py                 # the four walks of docs/design.md
+    python scripts/walks.py                 # the four values of docs/design.md
     python scripts/walks.py logprob reward  # those with these names
 
 A walk marks one value that nothing else equals: the log-probability of a sampled token, an environment's reward, a
