@@ -323,7 +323,7 @@ def agents(tmp_path_factory) -> whet.Run:
 def test_the_card_of_an_agent_says_where_it_acts_and_how(agents, tmp_path):
     card = (whet.export(agents.folder, tmp_path / "agent") / "README.md").read_text()
     assert "A language model that acts in environments, turn by turn." in card
-    assert "worlds: env `textcraft`" in card
+    assert "environments: env `textcraft`" in card
     assert "read in the format `react`" in card
     assert "`whet eval --policy DIR --env textcraft` runs it" in card
     assert "(absent)" not in card
