@@ -182,7 +182,7 @@ CRITIQUE_RL = System(
         ),
         Claim(
             says="(iv) Rewarded by the refinement alone, a critic gives up one class of answers.",
-            short="paid by the refinement alone, it gives up a class",
+            short="rewarded by the refinement alone, it gives up a class",
             env=RULES,
             budget=f"{STEPS}, beside the SFT critic",
             result="critique_rl_worlds",
