@@ -28,7 +28,7 @@ def _size(summary: Record | None, report_spec: ReportSpec) -> list[Note]:
     text = f"The table rests on {many}: a share near one half may be anything from {low} to {high} % (95 %)."
     if n >= FEW:
         return [Note("good", "Size of the test", text)]
-    advice = f"Raise data.num_test, or give more test {report_spec.problem}s, before comparing rows."
+    advice = f"Measure on more test {report_spec.problem}s before comparing rows: a larger data.num_test or test file."
     return [Note("watch", "Size of the test", f"{text} {advice}")]
 
 
