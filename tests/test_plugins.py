@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from textwrap import dedent
 import pytest
 
 import whet.plugins
+from whet.methods import METHODS
 from whet.plugins import PluginError, load_entry_points, load_plugins, plugin_files
 from whet.registry import Registry, UnknownName
 from whet.tasks.prompts import ENGLISH, PROMPTS, find_prompts
@@ -175,6 +177,43 @@ def test_a_package_that_breaks_is_named(packages):
         PluginError, match="'its' of the package its-package cannot be imported: RuntimeError: not today"
     ):
         load_entry_points()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("3", "3: a name is a text"),
+        ("None", "None: a name is a text"),
+        ("''", "'': a name has 1 to 100 characters"),
+        ("'x' * 101", "a name has 1 to 100 characters"),
+        (r"'a\nb'", "a name is one line of printable characters"),
+        (r"'\x1b[31m'", "a name is one line of printable characters"),
+        ("' a'", "without space around it"),
+        ("'--help'", "a name begins with no dash"),
+        ("'a=b'", "has no =, which marks settings"),
+        ("'a', says=3", "says has to be a text"),
+    ],
+)
+def test_a_name_that_cannot_be_given_is_refused(tmp_path, name, says):
+    file = tmp_path / "named.py"
+    file.write_text(f"import whet\n\n\n@whet.preset({name}, of='grpo')\ndef preset():\n    return {{}}\n")
+    with pytest.raises(PluginError, match=f"line 4, cannot be imported: ValueError: .*{re.escape(says)}") as error:
+        load_plugins([file])
+    assert "\n" not in str(error.value)
+
+
+def test_one_name_in_two_modules_of_a_plugin_is_refused_and_one_that_comes_round_is_not(tmp_path):
+    preset = "import whet\n\n\n@whet.preset('of_a_test', of='grpo')\ndef preset():\n    return {}\n"
+    file, beside = tmp_path / "named.py", tmp_path / "beside.py"
+    beside.write_text(preset)
+    file.write_text(f"import beside\n{preset}")
+    with pytest.raises(PluginError, match=r"'of_a_test' is registered twice, first by .*beside.py, line 4"):
+        load_plugins([file])
+    METHODS._entries.pop("of_a_test")
+    file.write_text("import beside\n")
+    beside.write_text(f"import named\n{preset}")
+    load_plugins([file])
+    METHODS._entries.pop("of_a_test")
 
 
 def test_a_registry_says_what_there_is():

@@ -158,12 +158,12 @@ def _import(file: Path, name: str, content: bytes) -> ModuleType:
 
 @contextmanager
 def _registering(origin: str) -> Iterator[None]:
-    before = Registry.current_origin
-    Registry.current_origin = origin
+    before = Registry.current_origin, Registry.places_of_load
+    Registry.current_origin, Registry.places_of_load = origin, {}
     try:
         yield
     finally:
-        Registry.current_origin = before
+        Registry.current_origin, Registry.places_of_load = before
 
 
 def culprit(error: BaseException) -> str | None:

@@ -48,6 +48,8 @@ class Registry(Generic[T]):
 
     current_origin = "whet"
     """Whose code registers now. A plug-in's path while it is loaded; for other code, the module counts."""
+    places_of_load: ClassVar[dict[tuple[str, str], tuple[str, int]] | None] = None
+    """File and line, by kind and name, of what the plug-in that is loaded now has registered. None: none is loaded."""
     num_registered = 0
     """How many things plug-ins and other packages have registered, in all registries."""
     loaded: ClassVar[dict[str, Registry[Any]]] = {}
@@ -87,8 +89,10 @@ class Registry(Generic[T]):
         return decorate
 
     def _put(self, name: str, says: str, make: Callable[[], T]) -> None:
+        if problem := _name_problem(name) or ("" if isinstance(says, str) else "says has to be a text"):
+            raise ValueError(f"a {self.what} cannot be registered as {repr(name)[:60]}: {problem}")
         present = self._entries.get(name)
-        module = _importing()
+        module, place = _importing()
         origin = self.current_origin if self.current_origin != "whet" else module
         if module.partition(".")[0] == "whet":  # also where a plug-in is the first to import one of our modules
             origin = "whet"
@@ -97,7 +101,14 @@ class Registry(Generic[T]):
             raise ValueError(
                 f"there is {article} {self.what} {name!r} already, of {present.origin}: choose another name"
             )
-        self._entries[name] = Entry(name, says, origin, make, module)
+        if self.places_of_load is not None:
+            first = self.places_of_load.setdefault((self.what, name), place)
+            if first != place:  # the same one comes again where modules import each other
+                raise ValueError(
+                    f"the {self.what} {name!r} is registered twice, first by {first[0]}, line {first[1]}: give one of "
+                    "the two another name"
+                )
+        self._entries[name] = Entry(name, " ".join(says.split()), origin, make, module)
         Registry.num_registered += origin != "whet"
 
     def get(self, name: str) -> T:
@@ -121,6 +132,8 @@ class Registry(Generic[T]):
 
         Raises: UnknownName, which lists the names that there are.
         """
+        if not isinstance(name, str):
+            raise UnknownName(f"there is no {self.what} {repr(name)[:60]}: give its name, as a text")
         if name not in self._entries:
             near = [known for known in self._entries if known.startswith(f"{name}_")]
             near = near or near_names(name, self._entries)
@@ -136,9 +149,28 @@ class Registry(Generic[T]):
         return self._entries[name]
 
 
-def _importing() -> str:
-    """The name of the innermost module that is being imported. Empty: there is none."""
+MAX_NAME = 100
+"""Characters of a name: it becomes part of file names."""
+
+
+def _name_problem(name: object) -> str:
+    """What keeps a value from being a name in settings and on the command line. Empty: nothing."""
+    if not isinstance(name, str):
+        return "a name is a text"
+    if not name or len(name) > MAX_NAME:
+        return f"a name has 1 to {MAX_NAME} characters"
+    if not name.isprintable() or name != name.strip():
+        return "a name is one line of printable characters, without space around it"
+    if name.startswith("-") or "=" in name:
+        return "a name begins with no dash, which marks options, and has no =, which marks settings"
+    return ""
+
+
+def _importing() -> tuple[str, tuple[str, int]]:
+    """The name of the innermost module that is being imported, and the file and line. Empty: there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back
-    return str(frame.f_globals.get("__name__", "")) if frame is not None else ""
+    if frame is None:
+        return "", ("", 0)
+    return str(frame.f_globals.get("__name__", "")), (frame.f_code.co_filename, frame.f_lineno)
