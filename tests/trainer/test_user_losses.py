@@ -6,6 +6,7 @@ import inspect
 import math
 from typing import Annotated, Literal
 
+import numpy as np
 import pytest
 import torch
 from pydantic import Field
@@ -155,6 +156,10 @@ def test_one_that_cannot_be_one_is_refused_as_it_is_registered():
     refused(of(Annotated[float, Field(gt=0)], -1.0), "its defaults are no settings: cap must be a number > 0, got -1")
     refused(of(float, 1.0, "kind"), "cannot be named kind")
     refused(of(float, 1.0, "copy"), "cannot be named copy")
+    refused(of(float, 1.0, "function"), "cannot be named function")
+    refused(of(object, object()), "settings are numbers, text")
+    refused(of(complex, 1j), "settings are numbers, text")
+    refused(of(float, Field(1.0)), "its defaults are no settings: cap must be a number, got one of type FieldInfo")
     refused(of("NoSuchType", 1.0), "arguments cannot be read|something else")
 
 
@@ -166,7 +171,47 @@ WRONG = {
     "a wide metric": (lambda p, o, a, m, w: ((p * m).sum(), {"ratio": p}), "as its metric 'ratio', where a number"),
     "NaN": (lambda p, o, a, m, w: ((p * m).sum() * math.nan, {}), "gave a loss of nan for finite logprobs"),
     "an infinite metric": (lambda p, o, a, m, w: ((p * m).sum(), {"x": math.inf}), "gave a metric 'x' of inf"),
+    "another's gradient": (lambda p, o, a, m, w: (torch.ones((), requires_grad=True), {}), "a loss without a gradient"),
+    "a device without numbers": (lambda p, o, a, m, w: (p.sum().to("meta"), {}), "gave a loss on the device meta"),
+    "a gradient of NaN": (
+        lambda p, o, a, m, w: ((p - p.detach()).clamp(min=0).sqrt().sum(), {}),
+        "gave a loss whose gradient is NaN or infinite for finite logprobs",
+    ),
+    "a backward pass": (
+        lambda p, o, a, m, w: (backward((p * p * m).sum()), {}),
+        r"cannot be computed \(RuntimeErr",
+    ),
+    "a mask that changes": (
+        lambda p, o, a, m, w: (p.sum() * m.fill_(True).sum(), {}),
+        "changed loss_mask, which others",
+    ),
+    "credit that changes": (lambda p, o, a, m, w: ((p * a.mul_(2)).sum(), {}), "changed advantages, which others read"),
+    "weights that change": (lambda p, o, a, m, w: ((p * w.zero_()).sum(), {}), "changed token_weight, which others"),
+    "a metric on no device": (
+        lambda p, o, a, m, w: (p.sum(), {"x": torch.zeros((), device="meta")}),
+        "as its metric 'x', where a number",
+    ),
+    "a complex metric": (lambda p, o, a, m, w: (p.sum(), {"x": torch.tensor(1j)}), "as its metric 'x', where a number"),
+    "a number past all": (lambda p, o, a, m, w: (p.sum(), {"x": 10**400}), "gave a int as its metric 'x'"),
+    "a number for a name": (lambda p, o, a, m, w: (p.sum(), {3: 1.0}), "gave a metric the name '3'"),
+    "no name": (lambda p, o, a, m, w: (p.sum(), {"num_": 1.0}), "gave a metric the name 'num_'"),
+    "a long name": (lambda p, o, a, m, w: (p.sum(), {"x" * 999: 1.0}), "use at most 60 characters"),
+    "a name of two lines": (lambda p, o, a, m, w: (p.sum(), {"a\nb": 1.0}), "gave a metric the name"),
+    "two metrics, one line": (
+        lambda p, o, a, m, w: (p.sum(), {"x_sum": 1.0, "num_x": 2.0}),
+        "gave a metric 'num_x', logged as loss/x like the metric 'x_sum': give it another name",
+    ),
+    "the loss's own line": (lambda p, o, a, m, w: (p.sum(), {"mean_sum": 1.0}), "loss/mean like the loss itself"),
+    "a divisor": (
+        lambda p, o, a, m, w: (p.sum(), {"num_pairs": 1.0}),
+        "'num_pairs', which is what sums are",
+    ),
 }
+
+
+def backward(loss):
+    loss.backward()
+    return loss
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -186,6 +231,25 @@ def test_what_is_no_loss_is_a_sentence_at_once_and_in_a_run(name):
         loss(Pass(seen.policy[:2, :3], *(each if each is None else each[:2, :3] for each in (
             seen.old, None, seen.credit, seen.entropy, seen.mask, seen.weight)), {}, ()))  # fmt: skip
     assert error.value.exit_code == 1
+
+
+def test_numbers_of_any_library_are_metrics_to_the_last_digit():
+    many = 2**24 + 1  # no float32
+    whet.loss("of a test")(lambda p, o, a, m, w: ((p * m).sum(), {"num_x": torch.tensor(many), "y_sum": np.float32(2)}))
+    _, metrics = loss_of(config_of("grpo", "loss.kind='of a test'").loss)[0](some_pass())
+    assert {name: value.item() for name, value in metrics.items()} == {"num_x": many, "y_sum": 2}
+
+
+def test_torch_is_as_before_it():
+    def careless(p, o, a, m, w):
+        torch.set_grad_enabled(False)
+        return loss_before, {}
+
+    loss_before = torch.ones((), requires_grad=True)
+    refused(careless, "gave a loss without a gradient")
+    assert torch.is_grad_enabled()
+    refused(lambda p, o, a, m, w: (torch.set_default_dtype(torch.float64), {}), "changed torch's default dtype")
+    assert torch.get_default_dtype() == torch.float32
 
 
 def test_an_error_of_its_own_is_named_with_the_line(tmp_path):

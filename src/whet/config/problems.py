@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from whet.config.base import Config, Key, dotted, plain
 from whet.config.tree import choices, config_classes, inside, is_config, members, names, spelled, tags
-from whet.config.yaml_text import compact
+from whet.config.yaml_text import NotYaml, compact
 from whet.near import is_near, likeness
 
 NUM_SUGGESTIONS = 3
@@ -164,5 +164,8 @@ def _sentence(key: str, annotation: Any, details: ErrorDetails) -> str:
 
 def shown(value: Any) -> str:
     """A value on one line, cut where it is long."""
-    text = repr(value) if isinstance(value, str) else compact(plain(value))
+    try:
+        text = repr(value) if isinstance(value, str) else compact(plain(value))
+    except (NotYaml, RecursionError):  # from Python's side, where a value may be anything
+        text = f"one of type {type(value).__name__}"
     return text if len(text) <= SHOWN_LENGTH else text[: SHOWN_LENGTH - 3] + "..."

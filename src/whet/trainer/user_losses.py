@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, ValidationError, create_model
 from torch import Tensor
 
+from whet.config.base import plain
 from whet.config.losses import LOSSES, PolicyLoss
 from whet.config.problems import validation_problem
+from whet.config.yaml_text import NotYaml, compact, load
 from whet.errors import RunError
 from whet.plugins import line_of, said
+from whet.trainer.terms import COUNTS, named
+from whet.types import in_brief
 
 PolicyLossFunction = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 """From (policy logprobs, old logprobs, advantages, loss mask, token weight), and settings by keyword, to a weighted sum
@@ -22,6 +27,10 @@ F = TypeVar("F", bound=PolicyLossFunction)
 
 ARGUMENTS = ("policy_logprobs", "old_logprobs", "advantages", "loss_mask", "token_weight")
 MEND = "mend it, then `whet resume --accept-changes` goes on from the last checkpoint"
+
+
+MAX_NAME = 60
+"""Characters of a metric's name."""
 
 
 class LossError(RunError):
@@ -41,15 +50,14 @@ class UserLoss(PolicyLoss):
         origin = LOSSES.entry(self.kind).origin
         whose = f"the policy loss {self.kind!r} of {origin}"
         try:
-            result = type(self).function(*tensors, **arguments)
+            loss, metrics = _call(type(self).function, tensors, arguments)
         except KeyboardInterrupt:
             raise
+        except _NoLossError as error:
+            raise LossError(f"{whose} {error}; {MEND}") from error
         except BaseException as error:  # SystemExit and CancelledError too
             raise LossError(f"{whose}{line_of(error, origin)} raised {said(error)}; {MEND}") from error
-        if problem := _problem(result, tensors):
-            raise LossError(f"{whose} {problem}; {MEND}")
-        loss, metrics = result
-        return loss, {name: torch.as_tensor(value).detach() for name, value in metrics.items()}
+        return loss, {name: torch.tensor(value, dtype=torch.float64) for name, value in metrics.items()}
 
 
 def loss(name: str, *, says: str = "") -> Callable[[F], F]:
@@ -98,7 +106,8 @@ def _settings_of(name: str, function: PolicyLossFunction) -> type[UserLoss]:
     for option in options:
         if option.annotation is option.empty or option.default is option.empty:
             raise ValueError(f"{whose}: give its setting {option.name} a type and a default, as in cap: float = 2.0")
-        if hasattr(UserLoss, option.name) or option.name.startswith(("_", "model_")) or option.name == "kind":
+        is_taken = hasattr(UserLoss, option.name) or option.name in ("kind", "function")
+        if is_taken or option.name.startswith(("_", "model_")):
             raise ValueError(f"{whose}: a setting cannot be named {option.name}: choose another name")
         fields[option.name] = (option.annotation, option.default)
     try:
@@ -110,10 +119,13 @@ def _settings_of(name: str, function: PolicyLossFunction) -> type[UserLoss]:
             **fields,
         )
         settings.function = staticmethod(function)
-        settings.model_validate({option.name: option.default for option in options})
+        defaults = settings.model_validate({option.name: option.default for option in options})
+        of_config_file = load(compact(plain(defaults)))
+        if settings.model_validate(of_config_file) != defaults:
+            raise TypeError("a config file would change its default")
     except ValidationError as error:
         raise ValueError(f"{whose}: its defaults are no settings: {validation_problem(settings, error)}") from error
-    except (PydanticSchemaGenerationError, PydanticUserError, NameError, TypeError) as error:
+    except (PydanticSchemaGenerationError, PydanticUserError, NameError, NotYaml, TypeError) as error:
         raise ValueError(
             f"{whose}: settings are numbers, text, true or false, or lists of these, and one of "
             f"{', '.join(option.name for option in options)} is something else ({said(error)})"
@@ -133,10 +145,41 @@ def _try_out(name: str, settings: type[UserLoss]) -> None:
     tensors = (policy_BT, old_BT, credit_BT, mask_BT, torch.full((2, 1), 0.2))
     defaults = settings.model_validate({"kind": name})
     arguments = {field: value for field, value in defaults.__dict__.items() if field != "kind"}
-    with torch.enable_grad():
-        problem = _problem(settings.function(*tensors, **arguments), tensors)
-    if problem:
-        raise ValueError(f"the policy loss {name!r} {problem}")
+    try:
+        with torch.enable_grad():
+            _call(settings.function, tensors, arguments)
+    except _NoLossError as error:
+        raise ValueError(f"the policy loss {name!r} {error}") from error
+
+
+class _NoLossError(Exception):
+    """What is wrong with a call of a user's loss, as a clause whose subject is the loss."""
+
+
+def _call(
+    function: PolicyLossFunction, tensors: tuple[Tensor, ...], arguments: Mapping[str, Any]
+) -> tuple[Tensor, dict[str, float]]:
+    """The loss and the metrics that a user's function gives, checked.
+
+    Raises: _NoLossError where they are none, or the function changed its arguments; what the function raises.
+    """
+    versions, dtype = [tensor._version for tensor in tensors], torch.get_default_dtype()
+    with torch.set_grad_enabled(torch.is_grad_enabled()):  # the function may switch gradients off
+        result = function(*tensors, **arguments)
+    if torch.get_default_dtype() != dtype:
+        torch.set_default_dtype(dtype)
+        raise _NoLossError("changed torch's default dtype, which all of the run reads: give a dtype to each tensor")
+    for argument, tensor, version in zip(ARGUMENTS, tensors, versions, strict=True):
+        if tensor._version != version:
+            raise _NoLossError(
+                f"changed {argument}, which others read too: work on a copy ({argument}.clone()), and use no function "
+                "whose name ends in _"
+            )
+    if problem := _problem(result, tensors):
+        raise _NoLossError(problem)
+    loss, metrics = result
+    metrics = dict(metrics)
+    return loss, {name: _number(value) or 0.0 for name, value in metrics.items()}
 
 
 def _problem(result: object, tensors: tuple[Tensor, ...]) -> str | None:
@@ -154,23 +197,80 @@ def _problem(result: object, tensors: tuple[Tensor, ...]) -> str | None:
             f"gave {_kind_of(loss)} as its loss, where a single number was due: the sum over trained tokens, each "
             "times its token_weight (whet.kit.summed makes it)"
         )
-    if policy_BT.requires_grad and not loss.requires_grad:
-        return "gave a loss without a gradient: compute it from policy_logprobs, and detach nothing of that"
+    if loss.device.type == "meta":
+        return "gave a loss on the device meta, which holds no number: compute it from policy_logprobs"
     if not isinstance(metrics, Mapping):
         return f"gave {_kind_of(metrics)} as its metrics, where a mapping from names to numbers was due"
-    numbers = {"loss": loss, **{str(key): value for key, value in metrics.items()}}
-    for key, value in numbers.items():
-        is_number = isinstance(value, int | float) or (isinstance(value, Tensor) and value.numel() == 1)
-        if not is_number:
-            return f"gave {_kind_of(value)} as its metric {key!r}, where a number was due: a sum over trained tokens"
+    numbers: dict[str, float] = {}
+    for name, value in metrics.items():
+        number = _number(value)
+        if number is None:
+            kind = _kind_of(value)
+            return f"gave {kind} as its metric {in_brief(name)}, where a number was due: a sum over trained tokens"
+        numbers[name] = number
+    if problem := _names_problem(numbers):
+        return problem
     inputs = torch.stack([torch.where(mask_BT, x_BT.detach(), 0.0) for x_BT in (policy_BT, old_BT, credit_BT)])
-    for key, value in numbers.items():
-        if not torch.as_tensor(value).isfinite().all() and inputs.isfinite().all():
-            what = f"gave a {'loss' if key == 'loss' else f'metric {key!r}'} of {torch.as_tensor(value).item():g}"
-            return (
-                f"{what} for finite logprobs and advantages; where a token does not train, anything may stand, so use "
-                "torch.where(loss_mask, ..., 0)"
-            )
+    are_finite = bool(inputs.isfinite().all())
+    for what, number in {"loss": loss.item(), **{f"metric {name!r}": value for name, value in numbers.items()}}.items():
+        if are_finite and not math.isfinite(number):
+            return f"gave a {what} of {number:g} {_FOR_FINITE}"
+    return _gradient_problem(loss, policy_BT, mask_BT, are_finite=are_finite)
+
+
+_FOR_FINITE = (
+    "for finite logprobs and advantages; where a token does not train, anything may stand, so use "
+    "torch.where(loss_mask, ..., 0)"
+)
+
+
+def _gradient_problem(loss: Tensor, policy_BT: Tensor, mask_BT: Tensor, *, are_finite: bool) -> str | None:
+    """What is wrong with the loss's gradient, as a clause. None: nothing.
+
+    The backward pass would find it too, but could not say whose it is.
+    """
+    if not policy_BT.requires_grad:
+        return None
+    without = "gave a loss without a gradient: compute it from policy_logprobs, and detach nothing of that"
+    if not loss.requires_grad:
+        return without
+    try:
+        (push_BT,) = torch.autograd.grad(loss, policy_BT, retain_graph=True, allow_unused=True)
+    except Exception as error:  # it called backward, changed what the graph holds, or has a hook that breaks
+        return f"gave a loss whose gradient cannot be computed ({said(error)}): call no backward, and change no tensor"
+    if push_BT is None:
+        return without
+    if are_finite and not torch.where(mask_BT, push_BT, 0.0).isfinite().all():
+        return f"gave a loss whose gradient is NaN or infinite {_FOR_FINITE}"
+    return None
+
+
+def _number(value: object) -> float | None:
+    """A metric's value, of Python's, NumPy's or PyTorch's numbers. None: it is no real number."""
+    if isinstance(value, str | bytes | complex) or (isinstance(value, Tensor) and value.is_complex()):
+        return None
+    try:
+        return float(value.detach() if isinstance(value, Tensor) else value)  # type: ignore[arg-type]
+    except Exception:  # no number, one too large, several, or a user's class that breaks
+        return None
+
+
+def _names_problem(names: Iterable[object]) -> str | None:
+    """Why metrics cannot be logged under these names, as a clause. None: they can."""
+    of_logged = {"loss/mean": "the loss itself"}
+    for name in names:
+        if not isinstance(name, str) or not name.isprintable() or not name.strip("_ ") or len(name) > MAX_NAME:
+            return f"gave a metric the name {in_brief(name)}: use at most {MAX_NAME} characters, as in num_capped"
+        if name == "num_tokens":  # losses of ours give it too; the trainer puts its own in its place
+            continue
+        if name in COUNTS:
+            return f"gave a metric {name!r}, which is what sums are divided by: give it another name"
+        [logged] = named({name: 0.0})
+        if logged.endswith("/"):
+            return f"gave a metric the name {name!r}, which says not what it counts: call it as in num_capped"
+        if logged in of_logged:
+            return f"gave a metric {name!r}, logged as {logged} like {of_logged[logged]}: give it another name"
+        of_logged[logged] = f"the metric {name!r}"
     return None
 
 
