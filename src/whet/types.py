@@ -83,7 +83,7 @@ def as_reward(value: object) -> float | None:
     or larger than `MAX_REWARD` in size."""
     try:
         number = math.nan if isinstance(value, str | bytes) else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a tensor of several numbers
+    except Exception:  # no number, one too large, a tensor of several, or a user's class that breaks
         return None
     return number if abs(number) <= MAX_REWARD else None  # NaN is no number of any size
 

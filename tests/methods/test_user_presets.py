@@ -28,6 +28,11 @@ def patient_long():
 '''
 
 
+ROUND = [("of_a_test", "grpo"), ("of_a_test_too", "of_a_test"), ("of_a_test", "of_a_test_too")]
+ENDLESS: dict[str, object] = {}
+ENDLESS["learning"] = ENDLESS
+
+
 @pytest.fixture(autouse=True)
 def registered_as_before():
     before = dict(METHODS._entries)
@@ -60,6 +65,8 @@ def test_its_settings_are_over_those_of_its_method_and_under_the_users(tmp_path)
         ({"kl.estimator": "k1"}, "kl.estimator has no effect: kl.coef is 0.*Set kl.coef above 0"),
         ({"method": "critique_rl"}, "method must be 'policy_gradient'"),
         ({"plugins": ["x.py"]}, "plugins are named by who trains it"),
+        ({"num_steps": object()}, "num_steps must be a whole number .*, got one of type object"),
+        ({"learning": ENDLESS}, "its settings hold themselves, or are nested too deeply"),
     ],
 )
 def test_settings_that_are_none_are_a_sentence_that_names_the_preset(settings, says):
@@ -77,13 +84,28 @@ def test_a_default_that_is_given_again_promises_nothing():
 def test_what_can_be_no_preset_is_refused_as_it_is_registered(tmp_path):
     with pytest.raises(UnknownName, match="there is no method 'grppo'; did you mean 'grpo'"):
         whet.preset("of_a_test", of="grppo")(dict)
+    for of in (None, 3, [1]):
+        with pytest.raises(UnknownName, match=r"there is no method .*: give its name, as a text"):
+            whet.preset("of_a_test", of=of)(dict)
     with pytest.raises(ValueError, match="has to return its settings by key"):
         whet.preset("of_a_test", of="grpo")(lambda: [1])
+    file = tmp_path / "round.py"
+    makers = [f"@whet.preset('{name}', of='{of}')\ndef make():\n    return {{}}\n" for name, of in ROUND]
+    file.write_text("import whet\n" + "".join(makers))
+    with pytest.raises(PluginError, match=r"'of_a_test' is registered twice, first by .*round.py, line 2: give"):
+        load_plugins([file])
     file = tmp_path / "grpo.py"
     file.write_text("import whet\n\n\n@whet.preset('grpo', of='dapo')\ndef mine():\n    return {}\n")
     with pytest.raises(PluginError, match=r"line 4, .*there is a method 'grpo' already, of whet: choose another name"):
         load_plugins([file])
-    assert "of_a_test" not in METHODS
+    METHODS._entries.pop("of_a_test")
+
+
+def test_what_the_caller_changes_later_changes_no_preset():
+    settings = {"num_steps": 3}
+    whet.preset("of_a_test", of="grpo")(lambda: settings)
+    settings["num_steps"] = 4
+    assert preset_of("of_a_test").config.num_steps == 3
 
 
 def test_it_trains_by_its_name_and_goes_on_as_it_began(tmp_path, random_model):

@@ -44,6 +44,7 @@ def preset(name: str, *, of: str, says: str = "") -> Callable[[F], F]:
         settings = make()
         if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
             raise ValueError(f"the preset {name!r} has to return its settings by key, as in {{'num_steps': 40}}")
+        settings = dict(settings)  # the caller's may change
         says_of = says or (make.__doc__ or "").strip().partition("\n")[0]
         METHODS.make_by(name, lambda: _made(name, of, settings), says=says_of or f"{of} with other settings")
         return make
@@ -63,6 +64,8 @@ def _made(name: str, of: str, settings: Mapping[str, Any]) -> Preset:
         check_effects(config)
     except WhetError as error:
         raise PresetError(f"{whose}: {error}") from error
+    except RecursionError as error:
+        raise PresetError(f"{whose}: its settings hold themselves, or are nested too deeply: write them out") from error
     if "plugins" in tree:
         raise PresetError(f"{whose}: plugins are named by who trains it, plugins=[FILE]: leave them out")
     return Preset(base.algorithm, config)
