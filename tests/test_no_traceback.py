@@ -16,6 +16,7 @@ from support.commands import config_of
 from whet import cli
 from whet.cli.console import guarded
 from whet.config import to_yaml
+from whet.errors import WhetError
 
 runner = CliRunner()
 DIGITS = "1" * 5000
@@ -298,6 +299,40 @@ def test_a_mistake_of_ours_keeps_its_traceback_and_says_what_is_kept(tmp_path, c
     assert "Traceback" in shown
     assert "KeyError: 'ours'" in shown
     assert f"every whole checkpoint in {tmp_path} is kept" in shown.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--level-samples", 3], "--level-samples is of strategies: say which, such as --strategy majority,parallel"),
+        (["--level-samples", 8], "--level-samples is of strategies"),  # the default, given
+        (["--text-votes"], "--text-votes is of strategies"),
+        (["--budget", "10", "--text-votes"], "--budget and --text-votes are of strategies"),
+        (["--samples", 2, "--level-samples", 3], "--level-samples is of strategies"),
+        (["--temperature", 0.5], "--temperature is of samples: ask for some, such as --samples 8, or leave it out"),
+        (["--temperature", "inf", "--samples", 2], "--temperature is infinite: give a number"),
+        (["--model", "x"], "--model is of an endpoint: give its URL as --policy, or leave --model out"),
+        (["--strategy", ""], "--strategy is empty: give it a value, or leave it out"),
+        (["--benchmark", ""], "--benchmark is empty"),
+        (["--strategy", "majority", "--budget", ""], "--budget is empty"),
+    ],
+)
+def test_an_option_that_would_change_nothing(options, says):
+    assert says in said("eval", "grpo", *options)
+
+
+def test_an_error_whose_text_breaks(capsys):
+    class Broken(WhetError):
+        def __str__(self) -> str:
+            raise KeyError("mine")
+
+    def work() -> None:
+        raise Broken
+
+    with pytest.raises(SystemExit) as ended:
+        guarded(work, None)
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "whet: (its text cannot be read)\n"
 
 
 def test_a_reader_that_stops_reading(monkeypatch):

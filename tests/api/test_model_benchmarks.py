@@ -16,6 +16,7 @@ from whet.api.benchmarks import measure, settings_of
 from whet.cli import app
 from whet.config import ConfigError
 from whet.config.parts import ChainData
+from whet.errors import RunError
 from whet.evaluation.user_benchmarks import BENCHMARKS, BenchmarkError
 from whet.plugins import PluginError
 from whet.run.data import load_tasks
@@ -143,6 +144,66 @@ def test_replies_are_kept_where_the_metrics_break(tmp_path, labelled, critic_run
         whet.evaluate(str(run), benchmark="digit:broken", file=str(data), plugins=[str(file)])
     [traces] = (run / "eval").glob("benchmark-digit_broken-*.traces.jsonl")
     assert json.loads(traces.read_text())["messages"][0]["content"] == "Solve: 1 + 2"
+
+
+@pytest.mark.parametrize(
+    ("breaks", "error", "says"),
+    [
+        (
+            "raise whet.WhetError('mine')",
+            BenchmarkError,
+            "the benchmark 'digit:broken' of .*: mine; the replies are kept",
+        ),
+        ("raise KeyboardInterrupt", KeyboardInterrupt, "the replies are kept in"),
+    ],
+)
+def test_replies_are_kept_whatever_ends_the_metrics(tmp_path, critic_run, breaks, error, says):
+    text = DIGIT.replace("return {", f"{breaks}\n        return {{").replace('"digit"', '"digit:broken"')
+    [trace] = kept_traces(tmp_path, critic_run, f"import whet\n{text}", error, says)
+    assert trace["score"] == 0
+
+
+def test_replies_are_kept_where_the_user_stops_a_grading_that_hangs(tmp_path, critic_run):
+    text = DIGIT.replace('"digit"', '"digit:broken"').replace(
+        "        last =", "        raise KeyboardInterrupt\n        last ="
+    )
+    [trace] = kept_traces(tmp_path, critic_run, text, KeyboardInterrupt, "the replies are kept in")
+    assert trace["reply"]
+    assert (trace["score"], trace["reason"]) == (None, "interrupted before it was graded")
+
+
+def kept_traces(folder: Path, critic_run: Path, text: str, error: type[BaseException], says: str) -> list[dict]:
+    run = Path(shutil.copytree(critic_run, folder / "run", ignore=shutil.ignore_patterns("eval")))
+    file, data = digit_file(folder, [], text)
+    data.write_text('{"question": "1 + 2", "answer": "3"}\n')
+    with pytest.raises(error, match=says):
+        whet.evaluate(str(run), benchmark="digit:broken", file=str(data), plugins=[str(file)])
+    [traces] = (run / "eval").glob("benchmark-digit_broken-*.traces.jsonl")
+    [record] = (run / "eval").glob("benchmark-digit_broken-*[!s].json")
+    assert json.loads(record.read_text())["metrics"] is None
+    return [json.loads(line) for line in traces.read_text().splitlines()]
+
+
+def test_a_run_that_can_keep_nothing_is_asked_nothing(tmp_path, critic_run):
+    run = Path(shutil.copytree(critic_run, tmp_path / "run", ignore=shutil.ignore_patterns("eval")))
+    (run / "eval").write_text("in the way")
+    file, data = digit_file(tmp_path, [], DIGIT)
+    data.write_text('{"question": "1 + 2", "answer": "3"}\n')
+    with pytest.raises(RunError, match="eval"):
+        whet.evaluate(str(run), benchmark="digit", file=str(data), plugins=[str(file)])
+
+
+def test_many_reasons_are_a_few_lines(tmp_path):
+    text = DIGIT.partition("    def metrics")[0].replace('"digit"', '"digit:own"')
+    text = text.replace("        last =", "        raise ValueError(f'\\x1b[31m{task.id}')\n        last =")
+    file, data = digit_file(tmp_path, [], text)
+    data.write_text('{"question": "1 + 2", "answer": "3"}\n' * 14)
+    settings = [f"plugins=[{file}]", f"file={data}", "prompts=chains", "max_new_tokens=1"]
+    done = CliRunner().invoke(app, ["eval", "tiny", "--benchmark", "digit:own", *settings])
+    assert done.exit_code == 0, done.output
+    assert "\x1b" not in done.output
+    assert done.output.count("1 without a score: the benchmark 'digit:own' of") == 10
+    assert "4 more without a score, for 4 other reasons" in done.output
 
 
 def test_what_cannot_be_measured_is_a_sentence(tmp_path, labelled, critic_run, chains):

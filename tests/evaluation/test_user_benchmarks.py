@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+import numpy as np
 import pytest
 
 from whet.errors import WhetError
@@ -74,6 +75,41 @@ def test_prompts_are_given_to_those_that_ask_for_them(good):
     assert with_(good, messages=lambda task, prompts: prompts.solve_messages("q")).uses_prompts
 
 
+class Broken:
+    """A number whose every use breaks."""
+
+    def __float__(self):
+        raise KeyError("mine")
+
+    __str__ = __repr__ = __float__
+
+
+class BrokenDict(dict):
+    def items(self):
+        raise KeyError("mine")
+
+
+def raises(error):
+    raise error
+
+
+def test_a_grades_score_is_a_float_whatever_library_made_it(good):
+    grade = with_(good, grade=lambda reply, task: Grade(score=np.float32(1))).grade("", Task(id="1", prompt="q"), None)
+    assert type(grade.score) is float
+
+
+def test_the_metrics_may_do_what_they_like_with_the_replies(good):
+    metrics = with_(good, metrics=lambda graded: graded.clear() or {"x": 1}).metrics(graded(1.0, None))
+    assert (metrics["n"], metrics["grader_errors"]) == (2, 1)
+
+
+def test_an_argument_with_a_default_is_the_methods_own(good):
+    strict = with_(good, grade=lambda reply, task, strict=True: float(strict is True))
+    assert strict.grade("", Task(id="1", prompt="q"), CHAINS).score == 1
+    named = with_(good, grade=lambda reply, task, prompts=None: float(prompts is CHAINS))
+    assert named.grade("", Task(id="1", prompt="q"), CHAINS).score == 1
+
+
 def broken(*arguments):
     raise KeyError("mine")
 
@@ -89,6 +125,12 @@ def broken(*arguments):
         (lambda reply, task: {}["x"], "raised KeyError: 'x' in grade; mend it"),
         (lambda reply, task: exit(), "raised SystemExit"),
         (lambda reply, task: Grade(score=None, reason="no judge"), "no judge"),
+        (lambda reply, task: Grade(score="1"), "has to return a number"),
+        (lambda reply, task: Grade(score=1.0, extracted=object()), "has to return a number"),
+        (lambda reply, task: Grade(score=1.0, extracted="\ud800"), "has to return a number"),
+        (lambda reply, task: Broken(), "has to return a number .* not one of type Broken"),
+        (lambda reply, task: raises(WhetError("mine")), "the benchmark 'good' of .*: mine"),
+        (lambda reply, task: raises(DataError("mine")), "the benchmark 'good' of .*: mine"),
     ],
 )
 def test_a_reply_that_cannot_be_graded_has_no_score_and_a_reason(good, method, says):
@@ -105,9 +147,30 @@ def test_a_reply_that_cannot_be_graded_has_no_score_and_a_reason(good, method, s
         ({"tasks": lambda rows: []}, "made no tasks"),
         ({"tasks": lambda rows: [Task(id="1", prompt="q")] * 2}, "gave two tasks the id '1'"),
         ({"tasks": lambda rows: rows[0]["none"]}, "raised KeyError: 'none' in tasks"),
+        (
+            {"tasks": lambda rows: [Task(id=1, prompt="q")]},
+            r"task 1 has the id '1': give each task a text .* str\(number\)",
+        ),
+        ({"tasks": lambda rows: [Task(id=[1], prompt="q")]}, "task 1 has the id"),
+        ({"tasks": lambda rows: [Task(id="", prompt="q")]}, "task 1 has the id"),
+        ({"tasks": lambda rows: [Task(id="1", prompt=5)]}, "task 1 has the prompt '5', which is no text"),
+        (
+            {"tasks": lambda rows: [Task(id="1", prompt="\ud800")]},
+            "which is no text of whole characters",
+        ),
+        (
+            {"tasks": lambda rows: [Task(id="1", prompt="q", answer=5)]},
+            "task 1 has the answer '5', which is no",
+        ),
         ({"messages": lambda task: 5}, "messages has to return a text, or messages"),
         ({"messages": lambda task: [{"role": "user"}]}, "messages has to return a text, or messages"),
         ({"metrics": lambda graded: 5}, "metrics has to return numbers by name"),
+        ({"metrics": lambda graded: {"": 5}}, "a metric cannot be named ''"),
+        ({"metrics": lambda graded: {"a\nb": 5}}, "a metric cannot be named"),
+        ({"metrics": lambda graded: {"x" * 999: 5}}, "a metric cannot be named"),
+        ({"metrics": lambda graded: {"x": 1e300}}, "of at most 1e\\+09 in size"),
+        ({"metrics": lambda graded: BrokenDict(x=1)}, "what metrics returns raised KeyError: 'mine'; give a dict"),
+        ({"metrics": lambda graded: raises(WhetError("mine"))}, ": mine"),
         ({"metrics": lambda graded: {"n": 5}}, "a metric cannot be named 'n'"),
         ({"metrics": lambda graded: {"x": math.inf}}, "its metric 'x' is 'inf': give a finite number"),
         ({"metrics": lambda graded: 1 / 0}, "raised ZeroDivisionError: division by zero in metrics; mend it"),
@@ -123,6 +186,10 @@ def test_what_is_no_benchmark_is_a_sentence_that_names_it(good, method, says):
     assert "\n" not in str(error.value)
 
 
+async def later(reply, task):
+    return 1.0
+
+
 @pytest.mark.parametrize(
     ("methods", "skill", "says"),
     [
@@ -130,13 +197,15 @@ def test_what_is_no_benchmark_is_a_sentence_that_names_it(good, method, says):
         ({"tasks": lambda rows, more: []}, "answer", "needs a method tasks"),
         ({"grade": lambda reply: 1.0}, "answer", r"needs a method grade\(self, reply, task\)"),
         ({"metrics": 5}, "answer", r"needs a method metrics\(self, graded\)"),
+        ({"grade": lambda reply, task, *, x: 1.0}, "answer", "nothing gives grade its x: give it a default"),
+        ({"grade": later}, "answer", "write grade without async or yield"),
         ({}, "critique", r"needs a method messages\(self, task\)"),
         ({}, "sing", "has skill='sing'; choose of: answer, critique"),
     ],
 )
 def test_a_class_that_lacks_something_is_refused_as_it_is_registered(methods, skill, says):
     own = {name: staticmethod(each) if callable(each) else each for name, each in methods.items()}
-    with pytest.raises(ValueError, match=f"the benchmark 'of a test' {says}"):
+    with pytest.raises(ValueError, match=f"the benchmark 'of a test':? {says}"):
         benchmark("of a test", skill=skill)(type("Bad", (Good,), own))
     assert "of a test" not in BENCHMARKS
 

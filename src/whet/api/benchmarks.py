@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,12 @@ from whet.evaluation.user_benchmarks import BENCHMARKS, Benchmark, BenchmarkErro
 from whet.models.policy import Policy, load_policies
 from whet.near import near_names
 from whet.plugins import load_entry_points, load_plugins
-from whet.run.evaluate import keep, tag
+from whet.run.evaluate import eval_folder, keep, tag
 from whet.run.load import LoadedRun, load_run
 from whet.seeds import seed_of
 from whet.tasks.files import DataError, file_rows
 from whet.tasks.prompts import Prompts, find_prompts
-from whet.types import Task
+from whet.types import Grade, Segment, Task
 
 MAX_NEW_TOKENS = 512
 """Of a reply by a model of which no run says it."""
@@ -109,6 +109,8 @@ def measure(place: str | Path, config: BenchmarkConfig) -> Measurement:
         _refuse_unread(benchmark, _given(config))
         tasks = _tasks(benchmark, config)
         model = _model(place, run, benchmark, config)
+        if model.is_of_run:
+            eval_folder(place)  # before any work: where nothing can be kept, nothing is asked
         asked = [
             Asked(messages, seed_of(0, "benchmark", benchmark.name, task.id), prefill)
             for task in tasks
@@ -117,11 +119,7 @@ def measure(place: str | Path, config: BenchmarkConfig) -> Measurement:
         replies = written_by(
             model.policy, asked, model.sampling, model.engine, temperature=0.0, max_new_tokens=config.max_new_tokens
         )
-        graded = [
-            Graded(task, reply.text, benchmark.grade(reply.text, task, model.prompts), reply.stop_reason == "length")
-            for task, reply in zip(tasks, replies, strict=True)
-        ]
-        metrics, error = _metrics(benchmark, graded)
+        graded, metrics, error = _graded(benchmark, tasks, replies, model.prompts)
     entry = BENCHMARKS.entry(benchmark.name)
     name = f"benchmark-{re.sub(r'[^a-zA-Z0-9_.]+', '_', entry.name)}-{model.policy.name}-n{len(tasks)}"
     name += tag([*map(str, plain(config).items()), *digests.values()])
@@ -135,22 +133,41 @@ def measure(place: str | Path, config: BenchmarkConfig) -> Measurement:
             "metrics": metrics,
         }
         traces = [_trace(each, request) for each, request in zip(graded, asked, strict=True)]
-        keep(place, name, record if error is None else record | {"error": str(error)}, traces)
+        keep(place, name, record if error is None else record | {"error": str(error) or "interrupted"}, traces)
     if error is not None:
         if not model.is_of_run:
             raise error
-        raise BenchmarkError(f"{error}; the replies are kept in {place}/eval/{name}.traces.jsonl") from error
-    failures = Counter(each.grade.reason for each in graded if each.grade.score is None)
+        where = f"the replies are kept in {place}/eval/{name}.traces.jsonl"
+        raise KeyboardInterrupt(where) if isinstance(error, KeyboardInterrupt) else BenchmarkError(f"{error}; {where}")
+    failures = Counter(_in_a_line(each.grade.reason) for each in graded if each.grade.score is None)
     kept = place / "eval" / f"{name}.json" if model.is_of_run else None
     return Measurement(model.policy.name, metrics or {}, failures, digests, kept)
 
 
-def _metrics(benchmark: Benchmark, graded: Sequence[Graded]) -> tuple[Metrics | None, BenchmarkError | None]:
-    """The metrics, or why there are none."""
+def _graded(
+    benchmark: Benchmark, tasks: Sequence[Task], replies: Sequence[Segment], prompts: Prompts | None
+) -> tuple[list[Graded], Metrics | None, BenchmarkError | KeyboardInterrupt | None]:
+    """The replies with their grades, and the metrics or why there are none.
+
+    Where the user stops a grading that takes too long, the replies that are left have no grade.
+    """
+    ungraded = Grade(score=None, reason="interrupted before it was graded")
+    graded = [
+        Graded(task, reply.text, ungraded, reply.stop_reason == "length")
+        for task, reply in zip(tasks, replies, strict=True)
+    ]
     try:
-        return benchmark.metrics(graded), None
-    except BenchmarkError as error:
-        return None, error
+        for number, each in enumerate(graded):
+            graded[number] = replace(each, grade=benchmark.grade(each.reply, each.task, prompts))
+        return graded, benchmark.metrics(graded), None
+    except (BenchmarkError, KeyboardInterrupt) as error:
+        return graded, None, error
+
+
+def _in_a_line(reason: str) -> str:
+    """A grade's reason for a table: one line, without control characters."""
+    text = "".join(character if character.isprintable() else " " for character in reason)
+    return " ".join(text.split()) or "no reason was given"
 
 
 @dataclass(frozen=True)
@@ -183,7 +200,10 @@ def _model(place: Path, run: LoadedRun | None, benchmark: Benchmark, config: Ben
         if config.policy is not None:
             raise ConfigError(f"{place} is no run folder, so it has no policy {config.policy!r}: leave policy out")
         if benchmark.uses_prompts and config.prompts is None:
-            raise ConfigError(f"{place} is a model, which does not say how it is asked: give prompts=english, or yours")
+            raise ConfigError(
+                f"{place} is no run folder, and a model does not say how it is asked: give prompts=english, "
+                "or yours, or name a run"
+            )
         model = ModelConfig(path=str(place), device=config.device, dtype=config.dtype or "float32")
         [policy] = load_policies({"policy": model}).values()
         prompts = find_prompts(config.prompts) if config.prompts is not None else None

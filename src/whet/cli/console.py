@@ -18,7 +18,7 @@ from rich.markup import escape
 
 import whet.environment  # before torch  # noqa: F401
 from whet.cli.own_files import PluginsCommand
-from whet.errors import WhetError, is_out_of_memory
+from whet.errors import WhetError, is_out_of_memory, text_of
 from whet.exits import exits_refused
 from whet.methods import METHODS
 from whet.plugins import culprit, said
@@ -130,10 +130,10 @@ def guarded(work: Callable[[], None], folder: Path | None) -> None:
     try:
         with exits_refused():
             work()
-    except KeyboardInterrupt:
-        fail("interrupted", 130)
+    except KeyboardInterrupt as error:
+        fail(f"interrupted; {error}" if str(error) else "interrupted", 130)
     except WhetError as error:
-        fail(str(error), error.exit_code)
+        fail(text_of(error), error.exit_code)
     except BrokenPipeError:  # `whet config ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

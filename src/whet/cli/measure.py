@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from whet.methods.evaluator import EvalSettings
 
 
+MAX_REASONS = 10
+"""Reasons why replies have no score, as many as are shown."""
+
+
 @app.command(name="eval", cls=SettingsCommand)
 def evaluate(
     ctx: typer.Context,
@@ -106,36 +110,50 @@ def evaluate(
     """
 
     def work() -> None:
+        from whet.config.environments import AgentRunConfig
         from whet.methods.evaluator import EvalSettings
         from whet.run.evaluate import target_of
 
         own_settings = with_plugins(settings, plugins)
+        given = given_options(ctx)
+        if temperature == float("inf"):
+            raise usage("--temperature is infinite: give a number, such as 0.7")
+        for option in ("--benchmark", "--strategy", "--budget", "--policy", "--env"):
+            if option in given and not given[option]:
+                raise usage(f"{option} is empty: give it a value, or leave it out")
         if benchmark:
             if not target:
                 raise usage("say what to measure: a run's folder, or a model's")
-            _measure_by(benchmark, target, own_settings, options_of_benchmarks(ctx))
+            unread = [option for option in given if option not in ("--benchmark", "--plugins")]
+            _measure_by(benchmark, target, own_settings, unread)
             return
         options = [f"evaluation.num_rounds={rounds}"] if rounds is not None else []
         options += ["evaluation.oracle_verifier=true"] if oracle_verifier else []
         is_agent = bool(policy or env)
         more = [target] if is_agent and target else []  # the first setting stands where a run's folder would
-        file, given = file_and_settings([*agent_settings(policy, model, env), *more, *own_settings])
+        file, overrides = file_and_settings([*agent_settings(policy, model, env), *more, *own_settings])
         target_or_agent = "agent" if is_agent else target
         if not target_or_agent:
             raise usage("say what to measure: a run's folder, a method, or an agent with --policy and --env")
-        config, run = target_of(target_or_agent, file, given)
+        config, run = target_of(target_or_agent, file, overrides)
         if options and not hasattr(getattr(config, "evaluation", None), "num_rounds"):
             raise usage("--rounds and --oracle-verifier are of critics; this is a policy that answers alone")
-        config, run = target_of(target_or_agent, file, [*given, *options])
+        config, run = target_of(target_or_agent, file, [*overrides, *options])
         own = tuple(own_settings) if run is not None else ()
-        if budget and not strategy:
-            raise usage("--budget is of strategies: say which, such as --strategy majority,parallel")
+        of_strategies = [name for name in ("--budget", "--level-samples", "--text-votes") if name in given]
+        if of_strategies and not strategy:
+            verb = "is" if len(of_strategies) == 1 else "are"
+            raise usage(
+                f"{' and '.join(of_strategies)} {verb} of strategies: say which, such as --strategy majority,parallel"
+            )
         if strategy:
             if samples > 1 or refinements > 1 or options:
                 raise usage("a budget says how many samples and rounds there are: leave --samples and the like out")
             asked = {"names": tuple(critic or ()), "split": split, "temperature": temperature, "changed": own}
             _scale(config, run, strategy, budget, asked | {"level_samples": level_samples, "by_text": text_votes})
             return
+        if temperature is not None and samples == refinements == 1 and not isinstance(config, AgentRunConfig):
+            raise usage("--temperature is of samples: ask for some, such as --samples 8, or leave it out")
         wanted = EvalSettings(tuple(critic or ()), split, samples, temperature, refinements, own)
         _measure(config, run, wanted, several=samples > 1 or bool(options))
 
@@ -181,17 +199,16 @@ def _measure(config: RunConfig, run: Path | None, wanted: EvalSettings, *, sever
         out.print(f"kept in {escape(str(run / 'eval'))}", soft_wrap=True, highlight=False)
 
 
-def options_of_benchmarks(ctx: typer.Context) -> list[str]:
-    """The options on the command line that no benchmark reads."""
-    names = {param.name: param.opts[0] for param in ctx.command.params}
-    return [
-        option
-        for name, option in names.items()
-        if name not in ("target", "settings", "benchmark", "plugins")
-        and name is not None
-        and (source := ctx.get_parameter_source(name)) is not None
+def given_options(ctx: typer.Context) -> dict[str, Any]:
+    """The options on the command line, such as `--budget`, with their values."""
+    return {
+        param.opts[0]: ctx.params[param.name]
+        for param in ctx.command.params
+        if param.name is not None
+        and param.opts[0].startswith("-")
+        and (source := ctx.get_parameter_source(param.name)) is not None
         and source.name == "COMMANDLINE"
-    ]
+    }
 
 
 def _measure_by(benchmark: str, target: str, settings: list[str], options: list[str]) -> None:
@@ -210,8 +227,11 @@ def _measure_by(benchmark: str, target: str, settings: list[str], options: list[
         table.add_row(f"  [bold]{escape(name)}[/bold]", "-" if value is None else f"{value:.4g}")
     out.print(f"{escape(benchmark)}, {escape(measurement.policy)} of {escape(target)}", highlight=False, soft_wrap=True)
     out.print(table)
-    for reason, count in measurement.failures.items():
+    failures = sorted(measurement.failures.items(), key=lambda failure: -failure[1])
+    for reason, count in failures[:MAX_REASONS]:
         out.print(f"{count} without a score: {escape(reason)}", highlight=False, soft_wrap=True)
+    if rest := failures[MAX_REASONS:]:
+        out.print(f"{sum(count for _, count in rest)} more without a score, for {len(rest)} other reasons")
     for file, sha256 in measurement.digests.items():
         out.print(f"read {escape(file)} (sha256 {sha256[:12]})", highlight=False, soft_wrap=True)
     if measurement.kept is not None:
@@ -239,6 +259,8 @@ def _scale(config: RunConfig, run: Path | None, strategy: str, budget: str, more
 def agent_settings(policy: str, model: str, env: str) -> list[str]:
     """The settings that the options for agents stand for."""
     found = [f"data.env=[{env}]"] if env else []
+    if model and not policy.startswith(("http://", "https://")):
+        raise usage("--model is of an endpoint: give its URL as --policy, or leave --model out")
     if policy.startswith(("http://", "https://")):
         if not model:
             raise usage("an endpoint serves models by name: give --model too")

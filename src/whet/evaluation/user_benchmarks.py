@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Literal, TypeVar, get_args
 
-from whet.errors import WhetError
+from whet.errors import WhetError, text_of
 from whet.evaluation.critique import Metrics
 from whet.plugins import line_of, said
 from whet.registry import Registry
 from whet.tasks.prompts import Message, Prompts
-from whet.types import Grade, Task, as_reward, in_brief, is_whole
+from whet.types import MAX_REWARD, Grade, Task, as_reward, in_brief, is_whole
 
 Skill = Literal["answer", "critique"]
 """What a model is asked for."""
 F = TypeVar("F", bound=Callable[[], Any])
 COUNTS = ("n", "grader_errors", "truncated")
 """Metrics that every benchmark has; none of its own may have such a name."""
+MAX_NAME = 60
+"""Characters of a metric's name."""
 
 
 class BenchmarkError(WhetError):
@@ -76,6 +78,9 @@ class Benchmark:
             raise BenchmarkError(f"{self._whose}: tasks has to return a list of whet.Task, not {in_brief(tasks)}")
         if not tasks:
             raise BenchmarkError(f"{self._whose} made no tasks: give a file with rows that it takes")
+        for number, task in enumerate(tasks, 1):
+            if problem := _task_problem(task):
+                raise BenchmarkError(f"{self._whose}: task {number} has {problem}")
         ids = [task.id for task in tasks]
         if twice := next((name for name in ids if ids.count(name) > 1), None) if len(set(ids)) < len(ids) else None:
             raise BenchmarkError(f"{self._whose} gave two tasks the id {twice!r}: give each one of its own")
@@ -105,8 +110,14 @@ class Benchmark:
             grade = self._called("grade", reply, task, prompts)
         except BenchmarkError as error:
             return Grade(score=None, reason=str(error))
-        if isinstance(grade, Grade) and (grade.score is None or 0 <= grade.score <= 1):
-            return grade
+        except WhetError as error:  # the benchmark's own, or our refusal to end the process
+            return Grade(score=None, reason=f"{self._whose}: {text_of(error)}")
+        if isinstance(grade, Grade) and _is_text(grade.reason) and _is_text(grade.extracted or ""):
+            if grade.score is None:
+                return grade
+            score = as_reward(grade.score)
+            if score is not None and 0 <= score <= 1:
+                return replace(grade, score=score)
         score = as_reward(grade)
         if score is None or not 0 <= score <= 1:
             return Grade(
@@ -122,25 +133,41 @@ class Benchmark:
         """
         scored = [each for each in graded if each.grade.score is not None]
         if hasattr(self.thing, "metrics"):
-            metrics = self._called("metrics", scored)
+            numbers = self._own_metrics(scored)
         else:
-            metrics = {"score": fmean(each.grade.score or 0.0 for each in scored) if scored else None}
-        if not isinstance(metrics, Mapping):
-            raise BenchmarkError(f"{self._whose}: metrics has to return numbers by name, not {in_brief(metrics)}")
-        for name, value in metrics.items():
-            if name in COUNTS or not isinstance(name, str):
-                raise BenchmarkError(f"{self._whose}: a metric cannot be named {name!r}: choose another name")
-            if value is not None and as_reward(value) is None:
-                raise BenchmarkError(
-                    f"{self._whose}: its metric {name!r} is {in_brief(value)}: give a finite number, or None where "
-                    "there is nothing to divide by"
-                )
-        numbers = {name: None if value is None else float(value) for name, value in metrics.items()}
+            numbers = {"score": fmean(each.grade.score or 0.0 for each in scored) if scored else None}
         return numbers | {
             "n": float(len(graded)),
             "grader_errors": float(len(graded) - len(scored)),
             "truncated": fmean(each.is_truncated for each in graded) if graded else None,
         }
+
+    def _own_metrics(self, scored: Sequence[Graded]) -> dict[str, float | None]:
+        """Raises: BenchmarkError."""
+        try:
+            metrics = self._called("metrics", list(scored))  # a copy: it may sort or empty its own
+        except BenchmarkError:
+            raise
+        except WhetError as error:
+            raise BenchmarkError(f"{self._whose}: {text_of(error)}") from error
+        if not isinstance(metrics, Mapping):
+            raise BenchmarkError(f"{self._whose}: metrics has to return numbers by name, not {in_brief(metrics)}")
+        try:
+            values = dict(metrics.items())
+        except Exception as error:  # a user's class
+            raise BenchmarkError(f"{self._whose}: what metrics returns raised {said(error)}; give a dict") from error
+        numbers: dict[str, float | None] = {}
+        for name, value in values.items():
+            if not isinstance(name, str) or not _is_metric_name(name):
+                raise BenchmarkError(f"{self._whose}: a metric cannot be named {in_brief(name)}: choose another name")
+            number = None if value is None else as_reward(value)
+            if value is not None and number is None:
+                raise BenchmarkError(
+                    f"{self._whose}: its metric {name!r} is {in_brief(value)}: give a finite number of at most "
+                    f"{MAX_REWARD:g} in size, or None where there is nothing to divide by"
+                )
+            numbers[name] = number
+        return numbers
 
     @property
     def _whose(self) -> str:
@@ -208,8 +235,13 @@ def benchmark_of(name: str, cls: Callable[[], Any], skill: Skill) -> Benchmark:
     ):
         if not hasattr(thing, method) and not is_needed:
             continue
-        if not callable(getattr(thing, method, None)) or _num_arguments(getattr(thing, method)) not in counts:
+        function = getattr(thing, method, None)
+        if not callable(function) or _num_arguments(function) not in counts:
             raise ValueError(f"the benchmark {name!r} needs a method {_FORMS[method]}")
+        if missing := _needed_keywords(function):
+            raise ValueError(f"the benchmark {name!r}: nothing gives {method} its {missing[0]}: give it a default")
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise ValueError(f"the benchmark {name!r}: write {method} without async or yield, as it returns its result")
     return Benchmark(name, thing, skill, reads_file=_num_arguments(thing.tasks) == 1)
 
 
@@ -219,12 +251,40 @@ _FORMS = {
     "messages": "messages(self, task), or messages(self, task, prompts)",
     "metrics": "metrics(self, graded)",
 }
+_ARGUMENTS = ("rows", "reply", "task", "prompts", "graded")
+"""The names in `_FORMS`."""
 
 
 def _num_arguments(method: Callable[..., Any]) -> int:
-    """Those that are given by position."""
+    """Those that are given by position. A last one with a default is the method's own, unless `_FORMS` has its name."""
     parameters = inspect.signature(method).parameters.values()
-    return sum(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters)
+    given = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    while given and given[-1].default is not inspect.Parameter.empty and given[-1].name not in _ARGUMENTS:
+        given.pop()
+    return len(given)
+
+
+def _needed_keywords(method: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(method).parameters.values()
+    return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
+
+
+def _task_problem(task: Task) -> str:
+    """What keeps a task from being asked and kept, as the object of `has`. Empty: nothing."""
+    if not _is_text(task.id) or not task.id:
+        return f"the id {in_brief(task.id)}: give each task a text of its own, such as str(number)"
+    for name, value in (("prompt", task.prompt), ("answer", "" if task.answer is None else task.answer)):
+        if not _is_text(value):
+            return f"the {name} {in_brief(value)}, which is no text of whole characters: write it as text"
+    return ""
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and is_whole(value)
+
+
+def _is_metric_name(name: str) -> bool:
+    return name not in COUNTS and name.isprintable() and bool(name.strip()) and len(name) <= MAX_NAME
 
 
 def _is_message(message: Any) -> bool:
