@@ -51,6 +51,46 @@ class Own(Scheduled):
     part: Annotated[Part, Inside("mood", ActsUnless("kind", "rich")), ActsUnless("file")] = Part()
 
 
+def test_a_condition_on_what_is_no_setting_is_a_sentence():
+    class Wrong(Config):
+        text: str = "a"
+        """A text."""
+        missing: Annotated[int, ActsWhen("txet")] = 1
+        """Of a key that is none."""
+        above: Annotated[int, ActsAbove("text", 1)] = 1
+        """A text against a number."""
+        breaks: Annotated[int, ActsIf(lambda own: own["none"], when="w", fact="f")] = 1
+        """By a function that breaks."""
+        chained: Annotated[int, ActsWhen("missing")] = 1
+        """Of one that breaks."""
+
+    for key, says in {
+        "missing": "when missing has an effect .*: its ActsWhen in Wrong raised LookupError: no setting txet",
+        "above": "its ActsAbove in Wrong raised TypeError: '>' not supported",
+        "breaks": "its ActsIf in Wrong raised KeyError: 'none'; mend that condition",
+        "chained": "when missing has an effect cannot be told",
+    }.items():
+        with pytest.raises(ConfigError, match=says):
+            acts(Wrong(), key)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: ActsWhen(3), "ActsWhen takes the key of a setting, such as 'loss.kind', not 3"),
+        (lambda: ActsUnless(""), "ActsUnless takes the key of a setting"),
+        (lambda: ActsWhen("on", object()), r"ActsWhen\('on'\) takes values that settings have, not <object"),
+        (lambda: ActsAbove("rounds", "a"), r"ActsAbove\('rounds'\) takes a number, not 'a'"),
+        (lambda: AnyOf(), "AnyOf takes one condition or more"),
+        (lambda: AllOf("on"), "AllOf takes conditions, .*, not 'on'"),
+        (lambda: Inside("mood", ActsWhen), "Inside takes conditions"),
+    ],
+)
+def test_what_is_no_condition_is_refused_where_it_is_written(make, says):
+    with pytest.raises(TypeError, match=says):
+        make()
+
+
 def refused(*settings: str) -> str:
     config = load(Own, overrides=list(settings))
     read_all(config)  # as a run does: conditions hold whatever is read
@@ -132,14 +172,6 @@ def test_a_part_may_act_where_something_inside_it_acts():
 
     assert not acts(Round(), "part.mood")
     assert acts(Round(part=Part(steps=2)), "part.mood")
-
-
-def test_a_condition_on_a_setting_that_is_not_there_is_a_mistake_of_ours():
-    class Wrong(Config):
-        bonus: Annotated[float, ActsWhen("onn")] = 1.0
-
-    with pytest.raises(LookupError, match="no setting onn in Wrong"):
-        acts(Wrong(), "bonus")
 
 
 def test_a_list_of_settings_shows_the_conditions():

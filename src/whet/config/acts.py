@@ -67,6 +67,11 @@ class OnKey(Condition):
     """Whether the field acts where the setting has one of the values, or where it has none of them."""
 
     def __init__(self, key: str, *values: Any, because: str = "", hint: str = "") -> None:
+        if not isinstance(key, str) or not key:
+            raise TypeError(f"{type(self).__name__} takes the key of a setting, such as 'loss.kind', not {key!r:.60}")
+        for value in values:
+            if not isinstance(value, str | int | float | None):
+                raise TypeError(f"{type(self).__name__}({key!r}) takes values that settings have, not {value!r:.60}")
         for name, value in {"key": key, "values": values, "because": because, "hint": hint}.items():
             object.__setattr__(self, name, value)
 
@@ -131,6 +136,8 @@ class ActsAbove(OnKey):
 
     def __init__(self, key: str, least: float) -> None:
         super().__init__(key)
+        if not isinstance(least, int | float):
+            raise TypeError(f"ActsAbove({key!r}) takes a number, not {least!r:.60}")
         object.__setattr__(self, "least", least)
 
     def clause(self, scope: Scope) -> str:
@@ -152,6 +159,7 @@ class AnyOf(Condition):
     """A clause on what to set in the field's place."""
 
     def __init__(self, *conditions: Condition, hint: str = "") -> None:
+        _check_conditions(self, conditions)
         object.__setattr__(self, "conditions", conditions)
         object.__setattr__(self, "hint", hint)
 
@@ -182,6 +190,7 @@ class AllOf(Condition):
     conditions: tuple[Condition, ...]
 
     def __init__(self, *conditions: Condition) -> None:
+        _check_conditions(self, conditions)
         object.__setattr__(self, "conditions", conditions)
 
     def atoms(self) -> Iterator[OnKey]:
@@ -238,8 +247,19 @@ class Inside:
     conditions: tuple[Condition, ...]
 
     def __init__(self, keys: str | tuple[str, ...], *conditions: Condition) -> None:
+        _check_conditions(self, conditions)
         object.__setattr__(self, "keys", (keys,) if isinstance(keys, str) else keys)
         object.__setattr__(self, "conditions", conditions)
+
+
+def _check_conditions(holder: object, conditions: tuple[object, ...]) -> None:
+    """Raises: TypeError where there are none, or others than conditions."""
+    name = type(holder).__name__
+    if not conditions:
+        raise TypeError(f"{name} takes one condition or more, such as ActsWhen('loss.kind', 'clip')")
+    for condition in conditions:
+        if not isinstance(condition, Condition):
+            raise TypeError(f"{name} takes conditions, such as ActsWhen('loss.kind', 'clip'), not {condition!r:.60}")
 
 
 def _word_for_on(scope: Scope, key: str) -> str:

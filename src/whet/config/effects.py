@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.config.acts import Condition, Idle, Inside
-from whet.config.base import Config, Key, dotted
+from whet.config.base import Config, ConfigError, Key, dotted
 from whet.config.schedule import values_of
+from whet.errors import text_of
 
 _ABSENT = object()
 
@@ -38,12 +39,22 @@ def why_idle(root: Config, key: Key, pending: frozenset[str] = frozenset()) -> I
     Args:
         root: the run's settings.
         pending: dotted keys that are being looked up already. They count as having an effect.
+    Raises: ConfigError where a condition of the setting cannot be evaluated.
     """
     name = dotted(key)
     if name in pending:
         return None
     for at, condition in conditions_of(root, key):
-        if reason := condition.unmet(Scope(root, at, pending | {name})):
+        try:
+            reason = condition.unmet(Scope(root, at, pending | {name}))
+        except ConfigError:
+            raise
+        except Exception as error:  # a user's method may name a setting that is none, or compare text with a number
+            raise ConfigError(
+                f"when {name} has an effect cannot be told: its {type(condition).__name__} in {type(root).__name__} "
+                f"raised {type(error).__name__}: {text_of(error)}; mend that condition"
+            ) from error
+        if reason:
             return reason
     return None
 
