@@ -75,7 +75,7 @@ def _percent(values: Values) -> str:
 
 
 def _landed(left: str, right: str, metric: str, what: str) -> Callable[[Result], Sequence[Lead]]:
-    """One difference of `critique_rl_tiny`."""
+    """One difference of `critique_rl_headline`."""
     return lambda found: [Lead(what, minus(found["values"][left][metric], found["values"][right][metric]))]
 
 
@@ -135,7 +135,7 @@ CRITIQUE_RL = System(
             short="refinements after the critic, over the actor alone",
             env=LANDED,
             budget="none: the actor alone beside the actor with the critic",
-            result="critique_rl_tiny",
+            result="critique_rl_headline",
             premise=_landed_premise,
             leads=lambda found: [
                 Lead("Acc@Refine − Acc", minus(found["values"]["full"]["acc_refine"], found["values"]["full"]["acc"]))
@@ -155,9 +155,9 @@ CRITIQUE_RL = System(
             says="(ii) Stage II raises the refinements.",
             env=f"{LANDED}: critiques act through their arithmetic too",
             budget="stage II (40 steps) after stage I (40) beside stage I alone",
-            result="critique_rl_tiny",
+            result="critique_rl_headline",
             premise=_landed_premise,
-            leads=_landed("full", "no_stage2", "acc_refine", "Acc@Refine"),
+            leads=_landed("full", "stage1", "acc_refine", "Acc@Refine"),
         ),
         Claim(
             says="(iii) Both stages beat stage II alone.",
