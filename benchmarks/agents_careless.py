@@ -10,9 +10,9 @@ mistakes, the ceiling. Every arm is measured by its best validated weights, on t
 eight sampled episodes an item. RL asks the expert for nothing.
 
 The settings are those of the presets `agent_clone_careless`, `agent_clone_more`, `agent_clone_expert` and
-`agent_grpo_tiny`, chosen on seed 0. Cloning for longer has 1,200 updates here, where `make agents` has 300, and RL has
-60 steps, where it has 40. Each run uses one thread, and two run side by side. A run that was killed goes on from its
-last checkpoint, and a finished one is read. Settings after the command go to every run (to see that all of it works:
+`agent_grpo_tiny`, chosen on seed 0. Cloning for longer has 600 updates here, where `make agents` has 300. Each run uses
+one thread, and two run side by side. A run that was killed goes on from its last checkpoint, and a finished one is read.
+Settings after the command go to every run (to see that all of it works:
 `--seeds 7 --root /tmp/try --name try num_steps=2 validate_every=1 data.num_test=4 data.num_validation=4`).
 """
 
@@ -29,12 +29,10 @@ from study import arguments, cell, machine, minus, rows_of, train, whet, write
 
 SEEDS = tuple(range(400, 405))
 CLONES = {
-    "more_cloning": ("agent_clone_more", ("num_steps=1200", "validate_every=150")),
+    "more_cloning": ("agent_clone_more", ("num_steps=600", "validate_every=100")),
     "cloned_expert": ("agent_clone_expert", ()),
 }
 """The arms that only clone, in the order of their rows: preset, and settings beside it."""
-LONGER = ("num_steps=60",)
-"""Of RL, which still rises at the end of the preset's 40 steps."""
 ROWS = {
     "before": "before: converged clone of careless play",
     "after": "RL, best validated",
@@ -58,7 +56,7 @@ def run_one(root: Path, seed: int, extra: Sequence[str]) -> None:
     for name, (preset, settings) in CLONES.items():
         train(preset, [*from_start, *settings, *extra], folder / name)
     beside = {name: {"path": str(folder / name / "best")} for name in CLONES}
-    train("agent_grpo_tiny", [*from_start, *LONGER, f"beside={json.dumps(beside)}", *extra], folder / "rl")
+    train("agent_grpo_tiny", [*from_start, f"beside={json.dumps(beside)}", *extra], folder / "rl")
 
 
 def run_all(root: Path, seeds: Sequence[int], extra: Sequence[str]) -> None:
