@@ -26,6 +26,8 @@ def _column_name(name: Any) -> Any:
 
 ColumnName = Annotated[str, Field(min_length=1), BeforeValidator(_column_name)]
 SPLITS = ("train", "validation", "test")
+DEFAULT_UNIT = 64
+"""Rollouts of a unit, where workers take them and `cluster.unit` is not set."""
 
 NUMBER_TYPES = {"bf16": "bfloat16", "fp32": "float32", "f32": "float32"}
 """Other names of number types."""
@@ -174,6 +176,29 @@ class EngineConfig(Config):
     """With latency=null: the arrivals.jsonl of another run, whose rollouts are to be repeated. null: none."""
     prefix_gib: Annotated[float, ActsWhen("rollout", "free")] = Field(1.0, ge=0)
     """With free: GiB for keys and values of replies that a rollout may continue."""
+
+
+class ClusterConfig(Config):
+    """Processes beside the run's own: ranks train, workers roll out."""
+
+    ranks: int = Field(0, ge=0, le=4096)
+    """Processes that share each policy's weights and train them together (FSDP2): one a GPU, or several on a CPU. 0: the
+    run's own process trains. Another number gives the same results up to rounding."""
+    workers: int = Field(0, ge=0, le=4096)
+    """Processes that roll out, each with engines, graders and environments of its own. 0: the run's own process rolls
+    out. Any number gives the same bits."""
+    unit: int | None = Field(None, ge=1)
+    """Rollouts that a worker takes at once. Results depend on it by rounding. null: 64 with workers, and all at once
+    without. With workers=0 the run's own process rolls out the same units."""
+    address: Annotated[str | None, AnyOf(ActsWhen("ranks"), ActsWhen("workers"))] = None
+    """A running Ray cluster's address, or auto for the one that this machine belongs to. null: Ray starts here."""
+    restarts: Annotated[int, AnyOf(ActsWhen("ranks"), ActsWhen("workers"))] = Field(10, ge=0)
+    """Processes that may die in a run and are started again. One more ends the run, with its last lines."""
+
+    @property
+    def rollouts_a_unit(self) -> int | None:
+        """`unit`, or its default. None: a runtime takes all rollouts at once."""
+        return self.unit if self.unit is not None or not self.workers else DEFAULT_UNIT
 
 
 class FaultsConfig(Config):

@@ -16,6 +16,7 @@ from whet.config.inputs import InputFile
 from whet.config.parts import (
     BasicsData,
     ChainData,
+    ClusterConfig,
     EndpointConfig,
     EngineConfig,
     FaultsConfig,
@@ -59,6 +60,7 @@ class RunConfig(Scheduled):
     """Wording of the prompts: chains (the tiny world's), english (for real models), short and steps (for small ones),
     or a YAML file of templates. Small: less than a billion weights."""
     engine: EngineConfig = EngineConfig()
+    cluster: ClusterConfig = ClusterConfig()
     faults: FaultsConfig = FaultsConfig()
     rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term")] = Field({})
     """Registered reward terms that are added to the method's reward, by name, each with its weight."""
