@@ -182,8 +182,8 @@ class ClusterConfig(Config):
     """Processes beside the run's own: ranks train, workers roll out."""
 
     ranks: int = Field(0, ge=0, le=4096)
-    """Processes that share each policy's weights and train them together (FSDP2): one a GPU, or several on a CPU. 0: the
-    run's own process trains. Another number gives the same results up to rounding."""
+    """Processes that share each policy's weights and train them together (FSDP2): one a GPU, or several on a CPU.
+    Results depend on their number by rounding. 0: the run's own process trains."""
     workers: int = Field(0, ge=0, le=4096)
     """Processes that roll out, each with engines, graders and environments of its own. 0: the run's own process rolls
     out. Any number gives the same bits."""

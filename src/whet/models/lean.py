@@ -69,11 +69,17 @@ class LeanDecoder:
         half = sin.shape[-1] // 2
         sin = torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)  # so that a half turn needs no negation
         for index, layer in enumerate(decoder.layers):
-            if layer.training and getattr(layer, "gradient_checkpointing", False):
-                hidden_NH = checkpoint(_layer, index, layer, hidden_NH, cos, sin, attend, use_reentrant=False)
-            else:
-                hidden_NH = _layer(index, layer, hidden_NH, cos, sin, attend)
+            # With shards, the layer's own method gathers its weights first: see `whet.models.sharding`.
+            compute = getattr(layer, "gathered_layer", run_layer)
+            hidden_NH = compute(layer, index, hidden_NH, cos, sin, attend)
         return _norm(decoder.norm, hidden_NH)
+
+
+def run_layer(layer: Any, index: int, hidden_NH: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+    """[N, H] hidden states after a layer. With gradient checkpointing its activations are computed again later."""
+    if layer.training and getattr(layer, "gradient_checkpointing", False):
+        return checkpoint(_layer, index, layer, hidden_NH, cos, sin, attend, use_reentrant=False)
+    return _layer(index, layer, hidden_NH, cos, sin, attend)
 
 
 def _layer(index: int, layer: Any, hidden_NH: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from whet.models.group import ALONE, Group
 from whet.models.lean import CausalRows, lean_decoder
 from whet.models.policy import Policy
 from whet.types import Row
@@ -47,7 +48,12 @@ def micro_batches(policy: Policy, rows: Sequence[Row], token_budget: int) -> Ite
         token_budget: tokens of a batch, a shared context counted once. A row or bundle that has more is a batch by
             itself. Where the model goes through `transformers`, padding counts and nothing is shared.
     """
-    is_lean = lean_decoder(policy) is not None
+    for index in _packed(rows, token_budget, is_lean=lean_decoder(policy) is not None):
+        yield _micro_batch(policy, rows, index)
+
+
+def _packed(rows: Sequence[Row], token_budget: int, *, is_lean: bool) -> Iterator[list[int]]:
+    """The indices of each micro-batch's rows."""
     groups: dict[bytes | str, list[int]] = {}
     for i, row in enumerate(rows):
         groups.setdefault(row.bundle or _context(row), []).append(i)
@@ -66,12 +72,53 @@ def micro_batches(policy: Policy, rows: Sequence[Row], token_budget: int) -> Ite
             else:
                 over = max(width, widest) * (len(index) + len(unit)) > token_budget
             if index and over:
-                yield _micro_batch(policy, rows, index)
+                yield index
                 index, tokens, unshared, width, added = [], 0, 0, 0, length
             index += unit
             tokens, unshared, width = tokens + added, unshared + length, max(width, widest)
     if index:
-        yield _micro_batch(policy, rows, index)
+        yield index
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The passes of one process of a group."""
+
+    batches: list[MicroBatch]
+    """As many as each other process has."""
+    num_own: int
+    """The first of them are its own. The others only keep it in step: nothing that they compute is used."""
+
+
+def share_of(policy: Policy, rows: Sequence[Row], token_budget: int, group: Group) -> Share:
+    """This process's part of the rows' micro-batches. A process alone has all of them.
+
+    The micro-batches of several processes are as even as rows allow: the rows of a small minibatch are spread too.
+
+    Args:
+        token_budget: as in `micro_batches`.
+    """
+    if group.size == 1:
+        batches = list(micro_batches(policy, rows, token_budget))
+        return Share(batches, len(batches))
+    is_lean = lean_decoder(policy) is not None
+
+    def packed(budget: int) -> list[list[int]]:
+        return list(_packed(rows, budget, is_lean=is_lean))
+
+    indices = packed(token_budget)
+    num_passes = -(-len(indices) // group.size)
+    least, most = 0, token_budget  # the smallest budget that needs no more passes makes the most even batches
+    while most - least > 1:
+        middle = (least + most) // 2
+        tried = packed(middle)
+        if len(tried) > num_passes * group.size:
+            least = middle
+        else:
+            indices, most = tried, middle
+    own = [_micro_batch(policy, rows, index) for index in indices[group.rank :: group.size]]
+    filling = [_micro_batch(policy, rows, indices[-1][:1])] * (num_passes - len(own)) if indices else []
+    return Share([*own, *filling], len(own))
 
 
 def _context(row: Row) -> bytes:
@@ -105,32 +152,38 @@ def token_logprobs(
     Of a value model: the values of the states in which the tokens were sampled, and entropies of 0.
     """
     with policy.active():
-        predicting_BT = batch.mask_BT[:, 1:]
-        hidden_NH = _predicting_states(policy, batch)
-        if policy.is_value:
-            values_N = policy.causal_lm.score(hidden_NH).float().squeeze(-1)
-            return values_N, torch.zeros_like(values_N) if entropy else None
-        targets_N = batch.tokens_BT[:, 1:][predicting_BT]
-        temperature_N = batch.temperature_B[:, None].expand(predicting_BT.shape)[predicting_BT]
-        chunk = max(1, LOGITS // policy.causal_lm.config.get_text_config().vocab_size)
-        plain = _plain_head(policy)
-        if len(targets_N) > chunk and plain is not None:
-            logprobs_N, entropies_N = ChunkedLogprobs.apply(hidden_NH, plain, targets_N, temperature_N, chunk, graded)  # type: ignore[no-untyped-call]
-            return logprobs_N, entropies_N if entropy else None
-        parts = [
-            (hidden_NH[at : at + chunk], targets_N[at : at + chunk], temperature_N[at : at + chunk])
-            for at in range(0, len(targets_N), chunk)
-        ]
-        again = len(parts) > 1 and hidden_NH.requires_grad
-        chunks = [
-            checkpoint(_of_chunk, policy, *part, entropy, graded, use_reentrant=False)
-            if again
-            else _of_chunk(policy, *part, entropy, graded)
-            for part in parts
-        ]
-        empty = hidden_NH.new_zeros(0, dtype=torch.float32)
-        logprobs_N = torch.cat([empty, *(logprobs for logprobs, _ in chunks)])
-        return logprobs_N, torch.cat([empty, *(entropies for _, entropies in chunks)]) if entropy else None
+        # With shards, the model's own method gathers the weights first: see `whet.models.sharding`.
+        compute = getattr(policy.model, "gathered_logprobs", _token_logprobs)
+        return compute(policy, batch, entropy, graded)
+
+
+def _token_logprobs(policy: Policy, batch: MicroBatch, entropy: bool, graded: bool) -> tuple[Tensor, Tensor | None]:
+    predicting_BT = batch.mask_BT[:, 1:]
+    hidden_NH = _predicting_states(policy, batch)
+    if policy.is_value:
+        values_N = policy.causal_lm.score(hidden_NH).float().squeeze(-1)
+        return values_N, torch.zeros_like(values_N) if entropy else None
+    targets_N = batch.tokens_BT[:, 1:][predicting_BT]
+    temperature_N = batch.temperature_B[:, None].expand(predicting_BT.shape)[predicting_BT]
+    chunk = max(1, LOGITS // policy.causal_lm.config.get_text_config().vocab_size)
+    plain = _plain_head(policy)
+    if len(targets_N) > chunk and plain is not None:
+        logprobs_N, entropies_N = ChunkedLogprobs.apply(hidden_NH, plain, targets_N, temperature_N, chunk, graded)  # type: ignore[no-untyped-call]
+        return logprobs_N, entropies_N if entropy else None
+    parts = [
+        (hidden_NH[at : at + chunk], targets_N[at : at + chunk], temperature_N[at : at + chunk])
+        for at in range(0, len(targets_N), chunk)
+    ]
+    again = len(parts) > 1 and hidden_NH.requires_grad
+    chunks = [
+        checkpoint(_of_chunk, policy, *part, entropy, graded, use_reentrant=False)
+        if again
+        else _of_chunk(policy, *part, entropy, graded)
+        for part in parts
+    ]
+    empty = hidden_NH.new_zeros(0, dtype=torch.float32)
+    logprobs_N = torch.cat([empty, *(logprobs for logprobs, _ in chunks)])
+    return logprobs_N, torch.cat([empty, *(entropies for _, entropies in chunks)]) if entropy else None
 
 
 def _plain_head(policy: Policy) -> Tensor | None:
@@ -171,15 +224,17 @@ def head(policy: Policy, hidden: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def score(policy: Policy, rows: Sequence[Row], *, token_budget: int) -> list[Tensor]:
+def score(policy: Policy, rows: Sequence[Row], *, token_budget: int, group: Group = ALONE) -> list[Tensor]:
     """Logprobs of each row's trained tokens, [N_row] on the CPU, without gradient."""
-    scores: list[Tensor] = [torch.empty(0)] * len(rows)
-    for batch in micro_batches(policy, rows, token_budget):
+    share = share_of(policy, rows, token_budget, group)
+    own: dict[int, Tensor] = {}
+    for number, batch in enumerate(share.batches):
         logprobs, _ = token_logprobs(policy, batch)
         counts = batch.mask_BT[:, 1:].sum(-1).tolist()
-        for i, part in zip(batch.index, logprobs.cpu().split(counts), strict=True):
-            scores[i] = part
-    return scores
+        if number < share.num_own:
+            own |= zip(batch.index, logprobs.cpu().split(counts), strict=True)
+    scored = {i: part for scores in group.gather(own) for i, part in scores.items()}
+    return [scored[i] for i in range(len(rows))]
 
 
 # --- logprobs in chunks of tokens -------------------------------------------------------------------------------------

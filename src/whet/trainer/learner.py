@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from whet.errors import RunError
+from whet.models.group import ALONE, Group, own_part, whole
 from whet.models.policy import Policy
-from whet.models.scoring import MicroBatch, micro_batches, score, token_logprobs
+from whet.models.scoring import MicroBatch, score, share_of, token_logprobs
 from whet.objectives import aggregation_weights
 from whet.seeds import seed_of
 from whet.trainer.flat import Tokens, ages_of, drift_of, joined, trained
@@ -33,10 +34,14 @@ class Learner:
     """Holds a policy's optimiser for one phase.
 
     Where the weights are of a smaller type, the optimiser works on float32 copies: a step of 5e-7 vanishes in bf16.
+
+    Args:
+        group: the processes that train the policy together. Each has a learner, is given all rows, and makes its share
+            of the passes. The loss is a sum, so gradients add up. Choices, sums and observers see all tokens.
     """
 
-    def __init__(self, policy: Policy, rule: Update) -> None:
-        self.policy, self.rule = policy, rule
+    def __init__(self, policy: Policy, rule: Update, group: Group = ALONE) -> None:
+        self.policy, self.rule, self.group = policy, rule, group
         self.parameters = [p for _, p in policy.trainable_parameters()]
         for parameter in self.parameters:
             parameter.requires_grad_(True)
@@ -91,7 +96,7 @@ class Learner:
         return metrics | {
             "optim/learning_rate": self.learning_rate(self.num_updates - 1),
             "optim/updates": float(len(updates)),
-            "optim/moved": moved_share(before, self.parameters),
+            "optim/moved": moved_share(before, self.parameters, self.group),
             "rows/without_credit": 1 - sum(taken) / len(taken),
         }
 
@@ -117,7 +122,8 @@ class Learner:
             for i, row in enumerate(rows)
             if needs_old[i] and taken[i] and (self.rule.proximal or row.logprobs is None)
         ]
-        scores = score(self.policy, [rows[i] for i in unscored], token_budget=self.rule.learning.token_budget)
+        budget = self.rule.learning.token_budget
+        scores = score(self.policy, [rows[i] for i in unscored], token_budget=budget, group=self.group)
         old = [trained(row.logprobs) if needs else torch.empty(0) for row, needs in zip(rows, needs_old, strict=True)]
         for i, logprobs in zip(unscored, scores, strict=True):
             old[i] = logprobs
@@ -134,34 +140,48 @@ class Learner:
         ages = ages_of(rows, self.policy.version)
         weights = [self._weights(term, rows)[taken] for term in self.rule.terms]
         rows, old = list(compress(rows, taken)), list(compress(old, taken))
-        batches = list(micro_batches(self.policy, rows, self.rule.learning.token_budget))
+        share = share_of(self.policy, rows, self.rule.learning.token_budget, self.group)
         observers = [make() for make in self.rule.observers]
         graded = any(term.needs_entropy for term in self.rule.terms)
         has_choices = any(term.choose for term in self.rule.terms)
         chosen: list[Mapping[str, float]] = [{} for _ in self.rule.terms]
         metrics: dict[str, float] = {}
-        passes: list[tuple[MicroBatch, Tokens]] = []
-        if has_choices and len(batches) > 1:
-            chosen, metrics = self._choose([(batch, self._score(batch, rows, old)) for batch in batches], rows)
-        for batch in batches:
+        passes: list[Seen] = []
+        step_sums = sums if self.group.size == 1 else Sums(self.rule.terms)
+        if has_choices and len(share.batches) > 1:
+            scored = [self._score(batch, rows, old) for batch in share.batches][: share.num_own]
+            chosen, metrics = self._choose(self._gathered(scored), rows)
+        for number, batch in enumerate(share.batches):
             with self.policy.recomputing():
                 logprobs_N, entropy_N = token_logprobs(self.policy, batch, entropy=True, graded=graded)
             assert entropy_N is not None
+            # Of shards, the result's own gradient gathers weights: an observer asks for that of this copy.
+            logprobs_N = logprobs_N.view_as(logprobs_N)
             tokens = self._tokens(batch, rows, old, logprobs_N.detach(), entropy_N.detach())
-            passes.append((batch, tokens))
-            if has_choices and len(batches) == 1:
-                chosen, metrics = self._choose([(batch, tokens)], rows)
-            first_loss, loss = self._losses(batch, rows, logprobs_N, entropy_N, tokens, weights, chosen, sums)
-            for observer in observers:
-                observer.saw(tokens, batch, first_loss, logprobs_N, self.rule.terms[0].weight * weights[0])
+            is_own = number < share.num_own
+            if is_own:
+                passes.append((batch.index, tokens))
+            if has_choices and len(share.batches) == 1:
+                chosen, metrics = self._choose(self._gathered(passes), rows)
+            if is_own:
+                first_loss, loss = self._losses(batch, rows, logprobs_N, entropy_N, tokens, weights, chosen, step_sums)
+                for observer in observers:
+                    observer.saw(tokens, batch, first_loss, logprobs_N, self.rule.terms[0].weight * weights[0])
+            else:
+                loss = 0.0 * logprobs_N.sum()
             with self.policy.active():
                 loss.backward()
-            sums.loss += loss.item()
+            step_sums.loss += loss.item()
         if not rows:  # an update without gradient still counts: momentum moves on, and so does the schedule
             for parameter in self.parameters:
                 parameter.grad = torch.zeros_like(parameter)
+        if self.group.size > 1:
+            for part in self.group.gather(step_sums.parts):
+                sums.merge(part)
+            for observer, others in zip(observers, zip(*self.group.gather(observers), strict=True), strict=True):
+                observer.join(others)
         if not self.policy.is_value:
-            metrics |= effective_sizes(self.rule.terms, passes, rows)
+            metrics |= effective_sizes(self.rule.terms, self._gathered(passes), rows)
         for observer in observers:
             metrics |= observer.before(chosen[0])
         metrics |= ages
@@ -169,6 +189,10 @@ class Learner:
         for observer in observers:
             metrics |= observer.after(self.policy, self.num_updates)
         return metrics
+
+    def _gathered(self, passes: list[Seen]) -> list[Seen]:
+        """The passes of all processes of the group."""
+        return [seen for of_process in self.group.gather(passes) for seen in of_process]
 
     def _weights(self, term: Term, rows: Sequence[Row]) -> Tensor:
         """[B] of the minibatch's rows: the weight of each token of the row. 0 where the term does not take it."""
@@ -189,7 +213,7 @@ class Learner:
         return weights_B.to(self.policy.device)
 
     def _choose(
-        self, passes: Sequence[tuple[MicroBatch, Tokens]], rows: Sequence[Row]
+        self, passes: Sequence[Seen], rows: Sequence[Row]
     ) -> tuple[list[Mapping[str, float]], dict[str, float]]:
         """Each term's settings that depend on all tokens of its rows, and metrics (see `Term.choose`)."""
         chosen: list[Mapping[str, float]] = []
@@ -198,7 +222,7 @@ class Learner:
             if term.choose is None:
                 chosen.append({})
                 continue
-            policy_N, old_N, credit_N, _ = joined([tokens_of(term, batch, tokens, rows) for batch, tokens in passes])
+            policy_N, old_N, credit_N, _ = joined([tokens_of(term, index, tokens, rows) for index, tokens in passes])
             if not len(policy_N):
                 chosen.append({})
                 continue
@@ -215,11 +239,11 @@ class Learner:
             "rate, or look for an unbounded reward; the last checkpoint is whole"
         )
 
-    def _score(self, batch: MicroBatch, rows: list[Row], old: list[Tensor]) -> Tokens:
+    def _score(self, batch: MicroBatch, rows: list[Row], old: list[Tensor]) -> Seen:
         with torch.no_grad():
             logprobs_N, entropy_N = token_logprobs(self.policy, batch, entropy=True)
         assert entropy_N is not None
-        return self._tokens(batch, rows, old, logprobs_N, entropy_N)
+        return batch.index, self._tokens(batch, rows, old, logprobs_N, entropy_N)
 
     def _tokens(
         self, batch: MicroBatch, rows: list[Row], old: list[Tensor], logprobs_N: Tensor, entropy_N: Tensor
@@ -279,7 +303,7 @@ class Learner:
         for master, parameter in zip(self.masters, self.parameters, strict=True):
             if master is not parameter:
                 master.grad = None if parameter.grad is None else parameter.grad.float()
-        norm = torch.nn.utils.clip_grad_norm_(self.masters, self.rule.learning.max_grad_norm)
+        norm = whole(torch.nn.utils.clip_grad_norm_(self.masters, self.rule.learning.max_grad_norm))
         if not torch.isfinite(norm):
             raise self._diverged(f"gradient is {norm.item()}")
         for group in self.optimizer.param_groups:
@@ -302,17 +326,19 @@ class Learner:
             parameter.grad = None
 
     def state(self) -> dict[str, Tensor]:
-        """The optimiser's state as flat tensors: safetensors holds nothing else, and loading it runs no code."""
+        """The optimiser's state as flat tensors: safetensors holds nothing else, and loading it runs no code.
+
+        All processes of a group have to call it."""
         state: dict[str, Tensor] = {"num_updates": torch.tensor(self.num_updates)}
         for index, master in enumerate(self.masters):
             for name, value in self.optimizer.state.get(master, {}).items():
-                state[f"{index}.{name}"] = value.detach().cpu().contiguous()
+                state[f"{index}.{name}"] = whole(value.detach()).cpu().contiguous()
             if master is not self.parameters[index]:
-                state[f"{index}.master"] = master.detach().cpu().contiguous()
+                state[f"{index}.master"] = whole(master.detach()).cpu().contiguous()
         return state
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
+        """Go on from what `state` gave. In a group: from this process's parts of it, see `place_like`."""
         self.num_updates = int(state["num_updates"])
         for index, master in enumerate(self.masters):
             values = {name.partition(".")[2]: value for name, value in state.items() if name.startswith(f"{index}.")}
@@ -324,17 +350,19 @@ class Learner:
             }
 
 
+Seen = tuple[list[int], Tokens]
+"""The rows of a pass, by their indices in the minibatch, and their trained tokens."""
 NUM_WATCHED = 256
 """Weights of each tensor that are compared, evenly spread: enough to see any update, and next to no work."""
 
 
 def some_weights(parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Copies of at most `NUM_WATCHED` weights of each tensor."""
-    flat = [parameter.detach().reshape(-1) for parameter in parameters]
+    """Copies of at most `NUM_WATCHED` weights of each tensor, or of this process's part of it."""
+    flat = [own_part(parameter.detach()).reshape(-1) for parameter in parameters]
     return [weights[:: max(1, -(-len(weights) // NUM_WATCHED))].clone() for weights in flat]
 
 
-def moved_share(before: Sequence[Tensor], parameters: Sequence[Tensor]) -> float:
+def moved_share(before: Sequence[Tensor], parameters: Sequence[Tensor], group: Group = ALONE) -> float:
     """Share of the watched weights that have changed, in [0, 1].
 
     Args:
@@ -342,4 +370,6 @@ def moved_share(before: Sequence[Tensor], parameters: Sequence[Tensor]) -> float
     """
     after = some_weights(parameters)
     counts = [(was != now).sum() for was, now in zip(before, after, strict=True)]
-    return float(torch.stack([count.cpu() for count in counts]).sum()) / max(1, sum(map(len, before)))
+    num_moved = float(torch.stack([count.cpu() for count in counts]).sum())
+    moved, watched = zip(*group.gather((num_moved, sum(map(len, before)))), strict=True)
+    return sum(moved) / max(1, sum(watched))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -314,6 +314,9 @@ class EntropyClip:
             return
         values = (tokens.policy_N, tokens.old_N, tokens.credit_N, tokens.entropy_N, push_N)
         self.seen.append((batch, taken_N, Tokens(*(values_N[taken_N] for values_N in values))))
+
+    def join(self, parts: Sequence[EntropyClip]) -> None:
+        self.seen = [seen for part in parts for seen in part.seen]
 
     def before(self, chosen: Mapping[str, float]) -> Mapping[str, float]:
         if not self.seen:

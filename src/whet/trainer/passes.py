@@ -31,9 +31,28 @@ class Sums:
 
     def add(self, place: int, metrics: Mapping[str, Tensor]) -> None:
         """Add a pass's sums to those of the term with this index (`_max`: take the larger)."""
+        self._add(place, {key: value.item() for key, value in metrics.items()})
+
+    def _add(self, place: int, values: Mapping[str, float]) -> None:
         sums = self.of_terms[place]
-        for key, value in metrics.items():
-            sums[key] = max(sums[key], value.item()) if key.endswith("_max") else sums[key] + value.item()
+        for key, value in values.items():
+            sums[key] = max(sums[key], value) if key.endswith("_max") else sums[key] + value
+
+    @property
+    def parts(self) -> tuple[float, float, float, dict[int, dict[str, float]]]:
+        """The sums alone, for `merge` in another process."""
+        return self.loss, self.entropy, self.num_tokens, {place: dict(sums) for place, sums in self.of_terms.items()}
+
+    def merge(self, parts: tuple[float, float, float, dict[int, dict[str, float]]]) -> None:
+        """Add the sums of another process's passes."""
+        loss, entropy, num_tokens, of_terms = parts
+        self.loss, self.entropy, self.num_tokens = (
+            self.loss + loss,
+            self.entropy + entropy,
+            self.num_tokens + num_tokens,
+        )
+        for place, sums in of_terms.items():
+            self._add(place, sums)
 
     def drift(self) -> float | None:
         """KL(old || policy) in nats a token, by the first term that takes ratios. None: none does."""
@@ -113,18 +132,18 @@ def minibatches(rows: Sequence[Row], size: int, seed: int) -> list[list[int]]:
 
 
 def effective_sizes(
-    terms: Sequence[Term], passes: Sequence[tuple[MicroBatch, Tokens]], rows: Sequence[Row]
+    terms: Sequence[Term], passes: Sequence[tuple[Sequence[int], Tokens]], rows: Sequence[Row]
 ) -> dict[str, float]:
     """`ratio_diagnostics` of the rows whose ratio to older weights some term takes. Empty where none does.
 
     Args:
-        passes: of the minibatch, each with its tokens.
+        passes: of the minibatch, each as its rows' indices and its tokens.
         rows: of the minibatch.
     """
     policy, old, counts = list[Tensor](), list[Tensor](), list[int]()
-    for batch, tokens in passes:
-        sizes = [rows[i].num_trained for i in batch.index]
-        parts = zip(batch.index, tokens.policy_N.split(sizes), tokens.old_N.split(sizes), strict=True)
+    for index, tokens in passes:
+        sizes = [rows[i].num_trained for i in index]
+        parts = zip(index, tokens.policy_N.split(sizes), tokens.old_N.split(sizes), strict=True)
         for i, policy_N, old_N in parts:
             if any(term.needs_old and term.takes(rows[i].kind) for term in terms):
                 policy.append(policy_N)
@@ -133,11 +152,15 @@ def effective_sizes(
     return ratio_diagnostics(torch.cat(policy), torch.cat(old), counts) if counts else {}
 
 
-def tokens_of(term: Term, batch: MicroBatch, tokens: Tokens, rows: Sequence[Row]) -> Tokens:
-    """The tokens of the rows that a term takes."""
+def tokens_of(term: Term, index: Sequence[int], tokens: Tokens, rows: Sequence[Row]) -> Tokens:
+    """The tokens of the rows that a term takes.
+
+    Args:
+        index: of the pass's rows in the minibatch.
+    """
     if term.kinds is None:
         return tokens
-    takes = [term.takes(rows[i].kind) for i in batch.index for _ in range(rows[i].num_trained)]
+    takes = [term.takes(rows[i].kind) for i in index for _ in range(rows[i].num_trained)]
     chosen_N = torch.tensor(takes, device=tokens.policy_N.device)
     return Tokens(*(values[chosen_N] for values in (tokens.policy_N, tokens.old_N, tokens.credit_N, tokens.entropy_N)))
 

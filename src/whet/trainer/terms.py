@@ -138,6 +138,13 @@ class Observer(Protocol):
             weights_B: [B] of the minibatch, the factor of each row's token losses in the first term.
         """
 
+    def join(self, parts: Sequence[Any]) -> None:
+        """Runs where several processes train one policy, after the last pass: takes over what all of them saw.
+
+        Args:
+            parts: each process's observer, this one's too, by rank. They travel by pickle.
+        """
+
     def before(self, chosen: Mapping[str, float]) -> Mapping[str, float]:
         """Metrics before the optimiser's step.
 
