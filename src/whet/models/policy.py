@@ -101,10 +101,10 @@ class Policy:
 
     def state(self) -> dict[str, Tensor]:
         """A copy of `trainable_parameters` on the CPU, under names that do not depend on the adapter's name."""
-        return {self._neutral(n): p.detach().to("cpu", copy=True) for n, p in self.trainable_parameters()}
+        return {self.neutral(n): p.detach().to("cpu", copy=True) for n, p in self.trainable_parameters()}
 
     def load_state(self, state: Mapping[str, Tensor], *, version: int) -> None:
-        parameters = {self._neutral(n): p for n, p in self.trainable_parameters()}
+        parameters = {self.neutral(n): p for n, p in self.trainable_parameters()}
         differ = parameters.keys() ^ state.keys()
         differ |= {name for name in parameters.keys() & state.keys() if parameters[name].shape != state[name].shape}
         if differ:
@@ -172,7 +172,8 @@ class Policy:
         if self.source is not None:
             self.source.write(folder)
 
-    def _neutral(self, name: str) -> str:
+    def neutral(self, name: str) -> str:
+        """A weight's name without the adapter's: the key in `state`."""
         return name if self.adapter is None else name.replace(f".{self.adapter}.", ".adapter.")
 
 

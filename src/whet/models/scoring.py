@@ -153,11 +153,11 @@ def token_logprobs(
     """
     with policy.active():
         # With shards, the model's own method gathers the weights first: see `whet.models.sharding`.
-        compute = getattr(policy.model, "gathered_logprobs", _token_logprobs)
+        compute = getattr(policy.model, "gathered_logprobs", compute_logprobs)
         return compute(policy, batch, entropy, graded)
 
 
-def _token_logprobs(policy: Policy, batch: MicroBatch, entropy: bool, graded: bool) -> tuple[Tensor, Tensor | None]:
+def compute_logprobs(policy: Policy, batch: MicroBatch, entropy: bool, graded: bool) -> tuple[Tensor, Tensor | None]:
     predicting_BT = batch.mask_BT[:, 1:]
     hidden_NH = _predicting_states(policy, batch)
     if policy.is_value:

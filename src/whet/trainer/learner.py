@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import compress
 
@@ -94,21 +93,11 @@ class Learner:
         if sums.of_terms and not self.policy.is_value:
             metrics["entropy"] = sums.entropy / max(sums.num_tokens, 1.0)
         return metrics | {
-            "optim/learning_rate": self.learning_rate(self.num_updates - 1),
+            "optim/learning_rate": self.rule.learning_rate(self.num_updates - 1),
             "optim/updates": float(len(updates)),
             "optim/moved": moved_share(before, self.parameters, self.group),
             "rows/without_credit": 1 - sum(taken) / len(taken),
         }
-
-    def learning_rate(self, update: int) -> float:
-        """Of the optimiser step of that number, from 0: linear warm-up, then a cosine from the peak to its floor."""
-        settings = self.rule.learning
-        if update < settings.warmup_steps:
-            return settings.learning_rate * (update + 1) / settings.warmup_steps
-        span = max(1, self.rule.num_updates - settings.warmup_steps)
-        progress = min(1.0, (update - settings.warmup_steps) / span)
-        share = settings.final_share + (1 - settings.final_share) * 0.5 * (1 + math.cos(math.pi * progress))
-        return settings.learning_rate * share
 
     def _old_logprobs(self, rows: Sequence[Row], taken: Sequence[bool]) -> list[Tensor]:
         """[N_row] for each row: the logprobs of the ratio's denominator. Empty where no term takes the row's ratio.
@@ -307,7 +296,7 @@ class Learner:
         if not torch.isfinite(norm):
             raise self._diverged(f"gradient is {norm.item()}")
         for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate(self.num_updates)
+            group["lr"] = self.rule.learning_rate(self.num_updates)
         self.optimizer.step()
         self.num_updates += 1
         self.policy.version += 1

@@ -51,7 +51,7 @@ class LocalTrainer:
         self._learner, self._is_training = Learner(self.policy, rule), True
 
     def learning_rate(self, update: int) -> float:
-        return self.learner.learning_rate(update)
+        return self.learner.rule.learning_rate(update)
 
     def update(self, rows: Sequence[Row], *, seed: int, rule: Update | None = None) -> dict[str, float]:
         return self.learner.update(rows, seed=seed, rule=rule)

@@ -6,6 +6,7 @@ A method gives the learner an `Update` for every step. The losses are pure funct
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -177,6 +178,16 @@ class Update:
     correct: Correct | None = None
     """With `proximal`: weighs tokens by how the proximal policy and the sampler differ."""
     observers: tuple[Callable[[], Observer], ...] = ()
+
+    def learning_rate(self, update: int) -> float:
+        """Of the optimiser step of that number, from 0: linear warm-up, then a cosine from the peak to its floor."""
+        settings = self.learning
+        if update < settings.warmup_steps:
+            return settings.learning_rate * (update + 1) / settings.warmup_steps
+        span = max(1, self.num_updates - settings.warmup_steps)
+        progress = min(1.0, (update - settings.warmup_steps) / span)
+        share = settings.final_share + (1 - settings.final_share) * 0.5 * (1 + math.cos(math.pi * progress))
+        return settings.learning_rate * share
 
 
 # --- losses of `whet.objectives` as terms see them --------------------------------------------------------------------
