@@ -67,9 +67,10 @@ ALLOWED: dict[str, set[str]] = {
     "report": rooms("config errors evaluation run_folder types"),  # what a run's folder says, and no method
     "methods": _SHARED - rooms("methods objectives") | rooms("plugins registry"),  # what families share
     **{f"methods.{family}": _SHARED for family in FAMILIES},
+    "cluster": rooms("config engines errors models rollout trainer types"),
     "run": rooms(
-        "chat config digests distribution engines envs errors evaluation files grading methods methods.agent models "
-        "plugin_modules plugins registry report rewards rollout run_folder seeds tasks trainer trajectories types"
+        "chat cluster config digests distribution engines envs errors evaluation files grading methods methods.agent "
+        "models plugin_modules plugins registry report rewards rollout run_folder seeds tasks trainer trajectories types"
     ),
     "kit": set(),  # names, each loaded where it is first asked for
     "api": rooms(
@@ -78,8 +79,8 @@ ALLOWED: dict[str, set[str]] = {
     ),
     "serve": rooms("chat config distribution engines errors grading methods models rollout run seeds tasks types"),
     "cli": rooms(
-        "api config distribution environment envs errors evaluation exits methods models plugins registry report run "
-        "run_folder serve trajectories types"
+        "api cluster config distribution environment envs errors evaluation exits methods models plugins registry report "
+        "run run_folder serve trajectories types"
     ),
     "__main__": rooms("cli"),
 }
@@ -193,7 +194,11 @@ def problems(file: Path, text: str) -> list[str]:
 
 
 def room_of(parts: Sequence[str]) -> str:
-    """Of a dotted path that begins with `whet`: the second part, or for a family of methods `methods.NAME`."""
+    """Of a dotted path that begins with `whet`: the second part, or for a family of methods `methods.NAME`.
+
+    What torchrun starts is a command line in the cluster's folder."""
+    if list(parts[1:3]) == ["cluster", "__main__"]:
+        return "cli"
     is_family = len(parts) > 2 and parts[1] == "methods" and parts[2] in FAMILIES
     return ".".join(parts[1 : 3 if is_family else 2])
 

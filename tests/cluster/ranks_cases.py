@@ -1,7 +1,7 @@
 """Updates of every kind, in this process or in the ranks of a torchrun: both print the same numbers, up to rounding.
 
-    python tests/cluster/ranks_cases.py OUT.pt [CASE ...]
-    torchrun --nproc-per-node 2 tests/cluster/ranks_cases.py OUT.pt [CASE ...]
+python tests/cluster/ranks_cases.py OUT.pt [CASE ...]
+torchrun --nproc-per-node 2 tests/cluster/ranks_cases.py OUT.pt [CASE ...]
 """
 
 from __future__ import annotations

@@ -19,6 +19,10 @@ from whet.trainer.rank import Rank
 STOP = "stop"
 
 
+HERE: TorchRanks | None = None
+"""The ranks of this process, if torchrun started it through `whet.cluster`."""
+
+
 class TorchRanks:
     """The ranks of this torchrun, as `whet.trainer.sharded.Ranks`. Every process of it makes one.
 
@@ -35,6 +39,13 @@ class TorchRanks:
     def call(self, command: str, *arguments: Any, first: Any = None) -> Any:
         self._exchange(cloudpickle.dumps((command, arguments)))
         return self.rank.run(command, *arguments, first=first)
+
+    def start(self, num_threads: int | None) -> None:
+        """Prepare the ranks for a run."""
+        self.call("settle", num_threads)
+
+    def close(self) -> None:
+        """The run has ended. The ranks wait for another one, until `stop`."""
 
     def stop(self) -> None:
         """End the other ranks."""

@@ -20,7 +20,7 @@ from whet.engines.runners import runner_of
 from whet.engines.running import Running
 from whet.engines.stream import Stream
 from whet.models.policy import Policy
-from whet.models.scoring import head, score
+from whet.models.scoring import head, score_here
 from whet.types import Completion, Request, Row
 
 
@@ -155,7 +155,7 @@ class LocalEngine:
 
     def score(self, rows: Sequence[Row], *, token_budget: int = 16384) -> list[Tensor]:
         """[N] of each row's trained tokens, as the trainer has them: with the weights and the code of this policy."""
-        return score(self.policy, rows, token_budget=token_budget)
+        return score_here(self.policy, rows, token_budget=token_budget)
 
     def shares_memory(self, source: Weights) -> bool:
         return source is self.policy

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from whet.config.base import ConfigError
 from whet.config.parts import LoraConfig, ModelConfig
 from whet.models.loading import check_vocabulary, from_pretrained, load_model, load_tokenizer, named, reading
 from whet.models.provenance import Source, source_of
+from whet.types import Row
 
 
 @dataclass(eq=False)
@@ -43,6 +44,9 @@ class Policy:
     """Where its first weights came from, and under which licence."""
     is_value: bool = False
     """True: a value model (`whet.models.value`), which gives values in place of logprobs."""
+    scored_by: Callable[[Sequence[Row], int], list[Tensor]] | None = None
+    """Scores rows in the processes that train it, by a token budget (`whet.trainer.sharded`). None: this one trains it,
+    or nobody does."""
 
     @property
     def title(self) -> str:

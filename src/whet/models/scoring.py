@@ -161,7 +161,7 @@ def compute_logprobs(policy: Policy, batch: MicroBatch, entropy: bool, graded: b
     predicting_BT = batch.mask_BT[:, 1:]
     hidden_NH = _predicting_states(policy, batch)
     if policy.is_value:
-        values_N = policy.causal_lm.score(hidden_NH).float().squeeze(-1)
+        values_N = policy.causal_lm.score(hidden_NH).float().squeeze(-1).clone()  # FSDP wants no view
         return values_N, torch.zeros_like(values_N) if entropy else None
     targets_N = batch.tokens_BT[:, 1:][predicting_BT]
     temperature_N = batch.temperature_B[:, None].expand(predicting_BT.shape)[predicting_BT]
@@ -223,9 +223,17 @@ def head(policy: Policy, hidden: Tensor) -> Tensor:
     return (hidden if policy.full_logits else policy.causal_lm.get_output_embeddings()(hidden)).float()
 
 
+def score(policy: Policy, rows: Sequence[Row], *, token_budget: int) -> list[Tensor]:
+    """Logprobs of each row's trained tokens, [N_row] on the CPU, without gradient. The ranks compute them where the
+    policy has some."""
+    if policy.scored_by is not None:
+        return policy.scored_by(rows, token_budget)
+    return score_here(policy, rows, token_budget=token_budget)
+
+
 @torch.no_grad()
-def score(policy: Policy, rows: Sequence[Row], *, token_budget: int, group: Group = ALONE) -> list[Tensor]:
-    """Logprobs of each row's trained tokens, [N_row] on the CPU, without gradient."""
+def score_here(policy: Policy, rows: Sequence[Row], *, token_budget: int, group: Group = ALONE) -> list[Tensor]:
+    """As `score`, with the weights that this process has of the policy."""
     share = share_of(policy, rows, token_budget, group)
     own: dict[int, Tensor] = {}
     for number, batch in enumerate(share.batches):

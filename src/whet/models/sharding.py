@@ -7,10 +7,7 @@ of it through a method of the layer (`gathered_layer`), and of the whole pass th
 
 from __future__ import annotations
 
-import copy
 import datetime
-from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MethodType
 from typing import Any, TypeVar
 
@@ -20,12 +17,12 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
-from transformers import PreTrainedTokenizerBase
 
 from whet.models.group import Group
 from whet.models.lean import run_layer
 from whet.models.policy import Policy
 from whet.models.scoring import compute_logprobs, micro_batches, token_logprobs
+from whet.models.skeleton import Skeleton
 from whet.types import tail_row
 
 T = TypeVar("T")
@@ -69,48 +66,6 @@ def join(rank: int, size: int, address: str, local_rank: int) -> ProcessGroup:
 
 
 # --- a policy elsewhere -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Skeleton:
-    """A policy without its weights: all that another process needs to build it."""
-
-    name: str
-    base: str
-    """Equal for policies that share a base model."""
-    kind: type[nn.Module]
-    """The `transformers` class of the model."""
-    config: Any
-    """Its config, of `transformers`."""
-    tokenizer: PreTrainedTokenizerBase
-    dtypes: Mapping[str, torch.dtype]
-    """Of all weights, by name."""
-    buffers: Mapping[str, Tensor]
-    """Tensors that no weights file holds, such as the frequencies of positions."""
-    adapters: Mapping[str, Any]
-    """PEFT's config of each adapter of the base, by name."""
-    adapter: str | None
-    full_logits: bool
-    recomputes: bool
-    is_value: bool
-
-    @classmethod
-    def of(cls, policy: Policy) -> Skeleton:
-        model: Any = policy.causal_lm
-        return cls(
-            name=policy.name,
-            base=f"{id(policy.model)}",
-            kind=type(model),
-            config=copy.deepcopy(model.config),
-            tokenizer=policy.tokenizer,
-            dtypes={name: value.dtype for name, value in policy.model.named_parameters()},
-            buffers={name: value.detach().cpu() for name, value in policy.model.named_buffers()},
-            adapters=dict(policy.model.peft_config) if policy.adapter else {},  # type: ignore[arg-type]
-            adapter=policy.adapter,
-            full_logits=policy.full_logits,
-            recomputes=policy.recomputes,
-            is_value=policy.is_value,
-        )
 
 
 def build(skeleton: Skeleton, group: ProcessGroup) -> Policy:

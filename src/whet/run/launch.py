@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from whet.cluster.ranks import check_launcher
 from whet.config import ConfigError, check_all_read, difference, to_yaml
 from whet.config.base import plain
 from whet.config.loading import merged, of_tree, parse_override
@@ -39,6 +40,7 @@ def start(
     Raises: RunError where the folder is in use, holds something else, or holds a run that cannot be resumed as it
         began. Where that run has another config, the difference is shown.
     """
+    check_launcher()
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file; choose another --out")
     is_run = _is_run(out)
@@ -85,7 +87,8 @@ def resume(
     Raises: RunError where `out` is in use, or cannot be resumed as it began; ConfigError where it is no run, and for
         other overrides.
     """
-    overrides = [override for override in overrides if not _names_same_plugins(override, out)]
+    check_launcher()
+    overrides = [override for override in overrides if not _names_same(override, out)]
     if not overrides:
         return _finished(out) or resume_run(saved_config(out), out, progress, accept_changes)
     longer = saved_config(out, overrides)
@@ -94,12 +97,11 @@ def resume(
     return resume_run(longer, out, progress, accept_changes)
 
 
-def _names_same_plugins(override: str, out: Path) -> bool:
-    """Whether an override only names the plug-ins that the run has."""
-    if parse_override(override).keys() != {"plugins"}:
+def _names_same(override: str, out: Path) -> bool:
+    """Whether an override only names the plug-ins or the ranks that the run has."""
+    if parse_override(override).keys() not in ({"plugins"}, {"cluster"}):
         return False
-    saved = saved_config(out)
-    return plain(saved_config(out, [override]))["plugins"] == plain(saved)["plugins"]
+    return plain(saved_config(out, [override])) == plain(saved_config(out))
 
 
 def _check_longer(before: RunConfig, now: RunConfig) -> bool:
@@ -114,7 +116,7 @@ def _check_longer(before: RunConfig, now: RunConfig) -> bool:
         problem = f"not {others[0]}" if others else "and these are what it has already"
         raise ConfigError(
             "a run that goes on can only be given more steps, where it has a number of them (num_steps=400), or "
-            f"another way to an endpoint (actor.url=...), {problem}"
+            f"another way to an endpoint (actor.url=...), or other processes (cluster.workers=4), {problem}"
         )
     for key, old, new in steps:
         if new < old:

@@ -93,12 +93,17 @@ ACCESS = ("url", "key_env", "max_concurrency", "timeout_s", "retries", "max_toke
 """Settings of how an endpoint is reached, which may change when a run resumes. Who answers there may not."""
 
 
+PLACING = ("ranks", "workers", "address", "restarts")
+"""Settings of where a run computes, which may change when it resumes. Another `unit` would change its results."""
+
+
 def changed_access(before: Any, now: Any, prefix: str = "") -> set[str]:
-    """The dotted keys of endpoints' `ACCESS` that differ between two settings."""
+    """The dotted keys of endpoints' `ACCESS`, and of the cluster's `PLACING`, that differ between two settings."""
     if not isinstance(before, Mapping) or not isinstance(now, Mapping):
         return set()
     is_endpoint = before.get("kind") == now.get("kind") == "endpoint"
-    changed = {f"{prefix}{name}" for name in ACCESS if is_endpoint and before.get(name) != now.get(name)}
+    free = ACCESS if is_endpoint else PLACING if prefix == "cluster." else ()
+    changed = {f"{prefix}{name}" for name in free if before.get(name) != now.get(name)}
     for name in before.keys() & now.keys():
         changed |= changed_access(before[name], now[name], f"{prefix}{name}.")
     return changed

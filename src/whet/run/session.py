@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from whet.chat import render
+from whet.cluster.ranks import ranks_of
 from whet.config import ConfigError, read_all
 from whet.config.runs import RunConfig
 from whet.config.schedule import values_of
@@ -144,6 +145,7 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     _warn_of_bfloat16(policies, progress)
     warnings = [warning for policy in policies.values() for warning in policy_warnings(policy)]
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
+    loop.ranks = ranks_of(config.cluster, config.num_threads)
     endpoints = {
         name: EndpointEngine(name, settings, endpoint_cache()) for name, settings in spec.endpoints(config).items()
     }

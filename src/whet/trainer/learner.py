@@ -11,7 +11,7 @@ from torch import Tensor
 from whet.errors import RunError
 from whet.models.group import ALONE, Group, own_part, whole
 from whet.models.policy import Policy
-from whet.models.scoring import MicroBatch, score, share_of, token_logprobs
+from whet.models.scoring import MicroBatch, score_here, share_of, token_logprobs
 from whet.objectives import aggregation_weights
 from whet.seeds import seed_of
 from whet.trainer.flat import Tokens, ages_of, drift_of, joined, trained
@@ -112,7 +112,7 @@ class Learner:
             if needs_old[i] and taken[i] and (self.rule.proximal or row.logprobs is None)
         ]
         budget = self.rule.learning.token_budget
-        scores = score(self.policy, [rows[i] for i in unscored], token_budget=budget, group=self.group)
+        scores = score_here(self.policy, [rows[i] for i in unscored], token_budget=budget, group=self.group)
         old = [trained(row.logprobs) if needs else torch.empty(0) for row, needs in zip(rows, needs_old, strict=True)]
         for i, logprobs in zip(unscored, scores, strict=True):
             old[i] = logprobs

@@ -15,6 +15,7 @@ from whet.models.policy import Policy
 from whet.models.scoring import score
 from whet.trainer.learner import Learner
 from whet.trainer.protocol import Trainer
+from whet.trainer.sharded import Ranks, ShardedTrainer
 from whet.trainer.terms import Update
 from whet.types import Row
 
@@ -100,6 +101,10 @@ class LocalTrainer:
             raise RuntimeError(f"weights of {self.policy.name} were to be replaced while a phase trains them")
 
 
-def trainer_of(policy: Policy) -> Trainer:
-    """The trainer of a policy. Another kind of trainer is chosen here, and nowhere else."""
-    return LocalTrainer(policy)
+def trainer_of(policy: Policy, ranks: Ranks | None = None) -> Trainer:
+    """The trainer of a policy. Another kind of trainer is chosen here, and nowhere else.
+
+    Args:
+        ranks: the processes that train it. None: this one does.
+    """
+    return LocalTrainer(policy) if ranks is None else ShardedTrainer(policy, ranks)

@@ -30,6 +30,7 @@ from whet.trainer.phase import Batch, Phase, Progress, Selection, Stopped
 from whet.trainer.process import interruptible
 from whet.trainer.protocol import Trainer
 from whet.trainer.selfchecks import Learnt, after_update, at_start, check_weights, flat_groups, learnt_of
+from whet.trainer.sharded import Ranks
 from whet.trainer.watch import Finding, Watch, after_loss, after_nll, after_replies
 from whet.types import FAULTS, Row
 
@@ -97,6 +98,8 @@ class Loop:
     """Counts of all rollouts so far. The loop logs their growth in a step; `tokens` give the throughput."""
     engine_of: Callable[[str], Engine | None] = lambda name: None
     """The engine that samples from a policy in this run. None: the run has made none yet."""
+    ranks: Ranks | None = None
+    """The processes that train the policies. None: this one does."""
     is_longer: bool = False
     """Whether this session makes a phase longer than it was when its checkpoint was made."""
     has_worked: bool = False
@@ -119,7 +122,7 @@ class Loop:
         """The trainer of a policy, a frozen one too. A run changes weights through it alone, and then calls `push`."""
         trainer = self._trainers.get(name)
         if trainer is None or trainer.policy is not self.policies[name]:
-            trainer = self._trainers[name] = trainer_of(self.policies[name])
+            trainer = self._trainers[name] = trainer_of(self.policies[name], self.ranks)
         return trainer
 
     def push(self, name: str) -> None:
@@ -285,6 +288,8 @@ class Loop:
             }
             phase.begin()
             self.watch, self.spent = Watch(), 0.0
+        for name in self.policies:  # from the phase's first step on, one side scores what is frozen, too
+            self.trainer(name)
         rules = phase.updates(max(1, self.step))
         trainers = {name: self.trainer(name) for name in rules}
         for name, trainer in trainers.items():

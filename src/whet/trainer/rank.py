@@ -14,9 +14,11 @@ from torch import Tensor
 from whet.models import sharding
 from whet.models.group import whole
 from whet.models.policy import Policy
-from whet.models.scoring import score
-from whet.models.sharding import ProcessGroup, Skeleton
+from whet.models.scoring import score_here
+from whet.models.sharding import ProcessGroup
+from whet.models.skeleton import Skeleton
 from whet.trainer.learner import Learner
+from whet.trainer.process import set_determinism
 from whet.trainer.terms import Update
 from whet.types import Row
 
@@ -42,6 +44,11 @@ class Rank:
         """
         with_first = {"first": first} if command in WITH_FIRST else {}
         return getattr(self, command)(*arguments, **with_first)
+
+    def settle(self, num_threads: int | None) -> None:
+        """Begin a run: forget the policies of the one before, and compute as the run's own process does."""
+        self.policies, self._bases, self._learners = {}, {}, {}
+        set_determinism(num_threads)
 
     # --- policies -----------------------------------------------------------------------------------------------------
 
@@ -105,7 +112,7 @@ class Rank:
 
     def score(self, name: str, rows: Sequence[Row], token_budget: int) -> list[Tensor]:
         """As `Trainer.score`."""
-        return score(self.policies[name], rows, token_budget=token_budget, group=self.group)
+        return score_here(self.policies[name], rows, token_budget=token_budget, group=self.group)
 
     # --- a phase ------------------------------------------------------------------------------------------------------
 

@@ -252,14 +252,14 @@ def difference_of(policy: Policy, engine_scores: Sequence[Tensor], trainer_score
 def check_weights(trainer: Trainer, engine: Engine) -> None:
     """Check that an engine has the trainer's weights: by their version, and by the logprobs of a probe.
 
-    Where both share memory, only the version is compared.
+    Where both share memory, and no ranks train, only the version is compared.
 
     Raises: RunError where they differ: replies would come from other weights than those that train.
     """
     policy = trainer.policy
     if engine.version != trainer.version:
         raise _apart(policy, f"its version is {engine.version}, and the trainer's is {trainer.version}")
-    if engine.shares_memory(policy):
+    if engine.shares_memory(policy) and policy.scored_by is None:
         return
     rows = probe_rows(policy)
     engine_scores = engine.score(rows, token_budget=PROBE_BUDGET)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from whet.engines.protocol import Engine
 from whet.models.policy import Policy
-from whet.models.sharding import Skeleton
+from whet.models.skeleton import Skeleton
 from whet.trainer.protocol import Trainer
 from whet.trainer.terms import Update
 from whet.types import Row
@@ -51,6 +51,7 @@ class ShardedTrainer:
         self._rule: Update | None = None
         self._num_updates = 0
         self._is_training = False
+        policy.scored_by = self._score
         if is_new:
             weights = {name: value.detach().cpu() for name, value in policy.model.named_parameters()}
             ranks.call("make", Skeleton.of(policy), first=weights)
@@ -103,6 +104,9 @@ class ShardedTrainer:
     # --- weights ------------------------------------------------------------------------------------------------------
 
     def score(self, rows: Sequence[Row], *, token_budget: int) -> list[Tensor]:
+        return self._score(rows, token_budget)
+
+    def _score(self, rows: Sequence[Row], token_budget: int) -> list[Tensor]:
         return self.ranks.call("score", self.policy.name, rows, token_budget)
 
     def state(self) -> Mapping[str, Tensor]:

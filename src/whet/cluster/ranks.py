@@ -1,0 +1,40 @@
+"""Which ranks a run has, by its settings and by how its process was started."""
+
+from __future__ import annotations
+
+import os
+
+from whet.cluster import torch_ranks
+from whet.config.base import ConfigError
+from whet.config.parts import ClusterConfig
+from whet.errors import RunError
+from whet.trainer.sharded import Ranks
+
+
+def ranks_of(settings: ClusterConfig, num_threads: int | None) -> Ranks | None:
+    """The ranks that train a run's policies. None: the run's own process does.
+
+    Args:
+        num_threads: CPU threads of each rank. None: torch's choice.
+    Raises: ConfigError where the settings are not those of this torchrun.
+    """
+    here = torch_ranks.HERE
+    if here is None:
+        return None
+    if settings.ranks != here.size:
+        raise ConfigError(
+            f"cluster.ranks = {settings.ranks}, but torchrun started {here.size} processes: leave cluster.ranks out"
+        )
+    if settings.workers:
+        raise ConfigError("torchrun starts ranks only: for cluster.workers start `whet train` itself, which asks Ray")
+    here.start(num_threads)
+    return here
+
+
+def check_launcher() -> None:
+    """Raises: RunError where torchrun started this program, and not through `whet.cluster`."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and torch_ranks.HERE is None:
+        raise RunError(
+            f"torchrun started this program {os.environ.get('WORLD_SIZE', 'several')} times, each of which would be a "
+            "run of its own: start ranks with `torchrun --nproc-per-node N -m whet.cluster train ...`"
+        )
