@@ -70,7 +70,8 @@ ALLOWED: dict[str, set[str]] = {
     "cluster": rooms("config engines errors models rollout trainer types"),
     "run": rooms(
         "chat cluster config digests distribution engines envs errors evaluation files grading methods methods.agent "
-        "models plugin_modules plugins registry report rewards rollout run_folder seeds tasks trainer trajectories types"
+        "models plugin_modules plugins registry report rewards rollout run_folder seeds tasks trainer trajectories "
+        "types"
     ),
     "kit": set(),  # names, each loaded where it is first asked for
     "api": rooms(
@@ -79,8 +80,8 @@ ALLOWED: dict[str, set[str]] = {
     ),
     "serve": rooms("chat config distribution engines errors grading methods models rollout run seeds tasks types"),
     "cli": rooms(
-        "api cluster config distribution environment envs errors evaluation exits methods models plugins registry report "
-        "run run_folder serve trajectories types"
+        "api cluster config distribution environment envs errors evaluation exits methods models plugins registry "
+        "report run run_folder serve trajectories types"
     ),
     "__main__": rooms("cli"),
 }

@@ -12,9 +12,11 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import Qwen2ForCausalLM
 
 from whet.config.losses import (
@@ -29,7 +31,7 @@ from whet.config.losses import (
 )
 from whet.config.parts import LearningConfig
 from whet.models.policy import Policy
-from whet.models.scoring import score
+from whet.models.scoring import score, score_here
 from whet.models.tiny import SPECIAL, tiny_config, tiny_tokenizer
 from whet.models.value import value_model_of
 from whet.trainer.local import LocalTrainer
@@ -169,8 +171,61 @@ CASES: dict[str, Callable[[MakeTrainer], Trainer]] = {
 }
 
 
+CARRIED: dict[str, Callable[[], Policy]] = {
+    "float32": random_policy,
+    "bfloat16": lambda: random_policy(torch.bfloat16),
+    "lora": lambda: with_lora(random_policy()),
+}
+
+
+def carry(trainer_of: MakeTrainer, source: Path | None, target: Path) -> None:
+    """Saves trained policies with their optimisers, from a folder or after two updates."""
+    for name, make in CARRIED.items():
+        policy = make()
+        rows = rows_of(policy, 0)
+        trainer = trainer_of(policy)
+        rule = Update(policy_terms(CLIP, KLConfig(), "token_mean"), learning(), 4)
+        if source is not None:
+            trainer.load(source / name, version=2)
+        trainer.begin(rule)
+        if source is None:
+            trainer.update(rows, seed=0)
+        else:
+            trainer.load_optimizer_state(load_file(source / f"{name}.safetensors"))
+        (target / name).mkdir(parents=True)
+        trainer.save(target / name)
+        save_file(trainer.optimizer_state(), target / f"{name}.safetensors")
+        trainer.finish()
+
+
+def forks(trainer_of: MakeTrainer) -> dict[str, Any]:
+    """What becomes of weights that are forked, copied and given back: tensors by name."""
+    results: dict[str, Any] = {}
+    for kind, policy in (("full", random_policy()), ("lora", with_lora(random_policy()))):
+        rows = rows_of(policy, 0)
+        trainer = trainer_of(policy)
+        before = trainer.score(rows, token_budget=200)
+        reference = trainer.fork("reference")
+        rule = Update(policy_terms(CLIP, KLConfig(), "token_mean"), learning(learning_rate=1e-2), 4)
+        trainer.begin(rule)
+        trainer.update(rows, seed=0)
+        trainer.finish()
+        results[f"{kind} reference, then policy"] = [reference.score(rows, token_budget=200), before]
+        results[f"{kind} learnt"] = trainer.score(rows, token_budget=200)
+        results[f"{kind} here"] = [score_here(policy, rows, token_budget=200), score(policy, rows, token_budget=200)]
+        best = trainer.fork("best")
+        trainer.copy(reference, version=9)
+        results[f"{kind} restarted"] = [trainer.version, trainer.score(rows, token_budget=200), dict(trainer.state())]
+        reference.copy(best)
+        results[f"{kind} copied"] = [reference.version, reference.score(rows, token_budget=200)]
+        trainer.begin(rule)
+        results[f"{kind} again"] = trainer.update(rows, seed=1)["loss/mean"]
+        trainer.finish()
+        trainer.drop_optimizer()
+    return results
+
+
 def main() -> None:
-    out, names = sys.argv[1], sys.argv[2:] or list(CASES)
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     trainer_of: MakeTrainer = LocalTrainer
@@ -184,11 +239,17 @@ def main() -> None:
             ranks.serve()
             return
         trainer_of = partial(ShardedTrainer, ranks=ranks)
-    results = {}
-    for name in names:
-        trainer = CASES[name](trainer_of)
-        results[name] = copy.deepcopy((METRICS, dict(trainer.state()), OPTIMIZER))
-    torch.save(results, out)
+    match sys.argv[1:]:
+        case ["carry", *folders]:
+            carry(trainer_of, Path(folders[0]) if len(folders) > 1 else None, Path(folders[-1]))
+        case ["forks", out]:
+            torch.save(forks(trainer_of), out)
+        case [out, *names]:
+            results = {}
+            for name in names or CASES:
+                trainer = CASES[name](trainer_of)
+                results[name] = copy.deepcopy((METRICS, dict(trainer.state()), OPTIMIZER))
+            torch.save(results, out)
     if ranks is not None:
         ranks.stop()
 
