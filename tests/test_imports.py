@@ -67,7 +67,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": rooms("config errors evaluation run_folder types"),  # what a run's folder says, and no method
     "methods": _SHARED - rooms("methods objectives") | rooms("plugins registry"),  # what families share
     **{f"methods.{family}": _SHARED for family in FAMILIES},
-    "cluster": rooms("config engines errors models rollout trainer types"),
+    "cluster": rooms("config distribution engines errors models rollout trainer types"),
     "run": rooms(
         "chat cluster config digests distribution engines envs errors evaluation files grading methods methods.agent "
         "models plugin_modules plugins registry report rewards rollout run_folder seeds tasks trainer trajectories "

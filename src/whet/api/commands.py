@@ -62,7 +62,7 @@ def train(
     with exits_refused(), _torch_as_it_was(), watched(progress, titles) as watcher:
         begun = launch.start(wanted, folder, watcher, overwrite=overwrite, accept_changes=accept_changes)
         if not isinstance(begun, dict):
-            begun.go()
+            launch.go(begun, folder, watcher)
             Run.open(folder).report()
     return Run.open(folder)
 

@@ -144,6 +144,7 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
     from whet.report.page import write_report
     from whet.report.read import read_report_spec
     from whet.report.table import summary_tables
+    from whet.run import launch
 
     if isinstance(begun, dict):
         report_spec = read_report_spec(folder)
@@ -155,7 +156,7 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
         spec = begun.algorithm.spec
         report_spec = spec.report_of(begun.algorithm.config)
         try:
-            summary = begun.go()
+            begun, summary = launch.go(begun, folder, progress)
         finally:
             progress.close()
         policies = begun.loop.policies  # none, where all roles are endpoints and rules

@@ -9,13 +9,14 @@ import sys
 def main() -> None:
     if "RANK" not in os.environ:
         sys.exit("whet.cluster is started by torchrun: torchrun --nproc-per-node 2 -m whet.cluster train grpo ...")
-    from whet.cluster import torch_ranks
+    from whet.cluster import ranks as ranks_of_runs
+    from whet.cluster.torch_ranks import TorchRanks
 
-    ranks = torch_ranks.TorchRanks()
+    ranks = TorchRanks()
     if ranks.number:
         ranks.serve()
         return
-    torch_ranks.HERE = ranks
+    ranks_of_runs.HERE = ranks
     from whet.cli import main as command_line
 
     if sys.argv[1:2] in (["train"], ["resume"]):

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import os
+from typing import Protocol
 
-from whet.cluster import torch_ranks
+from whet.cluster.ray_ranks import RayRanks
 from whet.config.base import ConfigError
 from whet.config.parts import ClusterConfig
 from whet.errors import RunError
 from whet.trainer.sharded import Ranks
+
+
+class StartedRanks(Ranks, Protocol):
+    """Ranks that torchrun has started, for one run after another."""
+
+    def start(self, num_threads: int | None) -> None:
+        """Prepare them for a run."""
+        ...
+
+
+HERE: StartedRanks | None = None
+"""The ranks of this process, if torchrun started it through `whet.cluster`."""
 
 
 def ranks_of(settings: ClusterConfig, num_threads: int | None) -> Ranks | None:
@@ -16,11 +29,11 @@ def ranks_of(settings: ClusterConfig, num_threads: int | None) -> Ranks | None:
 
     Args:
         num_threads: CPU threads of each rank. None: torch's choice.
-    Raises: ConfigError where the settings are not those of this torchrun.
+    Raises: ConfigError where Ray cannot start them, or the settings are not those of this torchrun.
     """
-    here = torch_ranks.HERE
+    here = HERE
     if here is None:
-        return None
+        return RayRanks(settings, num_threads) if settings.ranks else None
     if settings.ranks != here.size:
         raise ConfigError(
             f"cluster.ranks = {settings.ranks}, but torchrun started {here.size} processes: leave cluster.ranks out"
@@ -33,7 +46,7 @@ def ranks_of(settings: ClusterConfig, num_threads: int | None) -> Ranks | None:
 
 def check_launcher() -> None:
     """Raises: RunError where torchrun started this program, and not through `whet.cluster`."""
-    if "TORCHELASTIC_RUN_ID" in os.environ and torch_ranks.HERE is None:
+    if "TORCHELASTIC_RUN_ID" in os.environ and HERE is None:
         raise RunError(
             f"torchrun started this program {os.environ.get('WORLD_SIZE', 'several')} times, each of which would be a "
             "run of its own: start ranks with `torchrun --nproc-per-node N -m whet.cluster train ...`"

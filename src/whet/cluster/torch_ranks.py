@@ -19,10 +19,6 @@ from whet.trainer.rank import Rank
 STOP = "stop"
 
 
-HERE: TorchRanks | None = None
-"""The ranks of this process, if torchrun started it through `whet.cluster`."""
-
-
 class TorchRanks:
     """The ranks of this torchrun, as `whet.trainer.sharded.Ranks`. Every process of it makes one.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from whet.cluster.ranks import check_launcher
 from whet.config import ConfigError, check_all_read, difference, to_yaml
@@ -26,6 +27,9 @@ from whet.run_folder.folder import RunFolder
 from whet.run_folder.logs import Logs
 from whet.trainer.checkpoint import load_state, newest_first
 from whet.trainer.loop import Progress
+from whet.trainer.sharded import RanksLost
+
+T = TypeVar("T")
 
 
 def start(
@@ -41,6 +45,13 @@ def start(
         began. Where that run has another config, the difference is shown.
     """
     check_launcher()
+    work = partial(_start, config, out, progress, overwrite=overwrite, accept_changes=accept_changes)
+    return _restarting(config, progress, work, lambda lost: work())
+
+
+def _start(
+    config: RunConfig, out: Path, progress: Progress, *, overwrite: bool, accept_changes: bool
+) -> Session | dict[str, Any]:
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file; choose another --out")
     is_run = _is_run(out)
@@ -73,6 +84,44 @@ def start(
         folder.discard()
         session.close()
         raise
+
+
+def go(session: Session, out: Path, progress: Progress) -> tuple[Session, dict[str, Any]]:
+    """Trains and measures to the end. Where ranks are lost, the run resumes from its last checkpoint.
+
+    Returns: the session that ended, and its summary.
+    Raises: as `Session.go`; RanksLost after `cluster.restarts` restarts.
+    """
+    config, current = session.algorithm.config, session
+
+    def work() -> tuple[Session, dict[str, Any]]:
+        return current, current.go()
+
+    def work_again(lost: str) -> tuple[Session, dict[str, Any]]:
+        nonlocal current
+        current = resume_run(config, out, progress, accept=False)
+        current.loop.folder.event("warning", "ranks_lost", lost)
+        return work()
+
+    return _restarting(config, progress, work, work_again)
+
+
+def _restarting(config: RunConfig, progress: Progress, work: Callable[[], T], again: Callable[[str], T]) -> T:
+    """What `work` gives. Each time that ranks are lost, what `again` gives, which is told why.
+
+    Raises: RanksLost after `cluster.restarts` restarts.
+    """
+    attempt: Callable[[], T] = work
+    for num_left in reversed(range(config.cluster.restarts + 1)):
+        try:
+            return attempt()
+        except RanksLost as error:
+            if not num_left:
+                raise
+            lost = f"{error}. They start again, from the last checkpoint ({num_left - 1} more such restarts)"
+            progress.tell("warning", lost)
+            attempt = partial(again, lost)
+    raise AssertionError
 
 
 def resume(

@@ -40,6 +40,7 @@ from whet.trainer.checkpoint import newest_first
 from whet.trainer.loop import Loop, Progress
 from whet.trainer.process import set_determinism
 from whet.trainer.selfchecks import AGREEMENT, PROBE_BUDGET, difference_of
+from whet.trainer.sharded import RanksLost
 from whet.types import Request, Sampling, tail_row
 
 logger = logging.getLogger(__name__)
@@ -86,8 +87,8 @@ class Session:
             folder.write("summary.json", json.dumps(summary, indent=1) + "\n")
             folder.event("info", "finished", f"finished after {summary['seconds']:.0f} s")
             return summary
-        except BaseException:
-            if self.is_new and self.loop.has_done_nothing:
+        except BaseException as error:
+            if self.is_new and self.loop.has_done_nothing and not isinstance(error, RanksLost):
                 folder.discard()
             raise
         finally:
@@ -112,8 +113,10 @@ class Session:
         self.loop.folder.release()
 
     def close_services(self) -> None:
-        """Closes grader and environments, with their processes."""
+        """Closes grader, environments and ranks, with their processes."""
         self.grader.close()
+        if self.loop.ranks is not None:
+            self.loop.ranks.close()
         if self.envs is not None:
             self.envs.close()
 

@@ -13,11 +13,16 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from whet.engines.protocol import Engine
+from whet.errors import RunError
 from whet.models.policy import Policy
 from whet.models.skeleton import Skeleton
 from whet.trainer.protocol import Trainer
 from whet.trainer.terms import Update
 from whet.types import Row
+
+
+class RanksLost(RunError):
+    """A rank has died, and the others with it. The run's last checkpoint is whole."""
 
 
 class Ranks(Protocol):
@@ -34,6 +39,10 @@ class Ranks(Protocol):
         Returns: rank 0's answer.
         Raises: what the command raised. RanksLost where a rank has died.
         """
+        ...
+
+    def close(self) -> None:
+        """The run has ended."""
         ...
 
 
