@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import socket
 from collections.abc import Mapping
@@ -15,9 +14,8 @@ from whet.cluster.ray_start import (
     check_ray,
     check_versions,
     connect,
-    logs_of_this_process,
+    facts_of_this_process,
     resources,
-    versions,
 )
 from whet.config.parts import ClusterConfig
 from whet.errors import WhetError
@@ -32,19 +30,10 @@ class RankProcess:
 
     def facts(self) -> Mapping[str, Any]:
         """Where it runs, and a port that is free there."""
-        import ray
-
         with socket.socket() as free:
             free.bind(("", 0))
             port = free.getsockname()[1]
-        return {
-            "node": ray.util.get_node_ip_address(),
-            "port": port,
-            "pid": os.getpid(),
-            "versions": versions(),
-            "devices": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
-            "logs": logs_of_this_process(),
-        }
+        return facts_of_this_process() | {"port": port}
 
     def join(self, address: str, num_threads: int | None) -> None:
         """Meet the other ranks at rank 0's address."""

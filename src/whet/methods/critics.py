@@ -208,7 +208,7 @@ def roll_out_rounds(
     """
     rounds = replace(rounds, retries=run.runtime.retries(is_counted=is_counted))
     which = [(task, sample) for task in tasks for sample in range(num_samples)]
-    rollouts = [rounds(task, answer=(answers or {}).get(task.id), sample=i) for task, i in which]
+    rollouts = [partial(rounds, task, answer=(answers or {}).get(task.id), sample=i) for task, i in which]
     episodes = run.runtime.roll_out(rollouts, label="" if is_counted else "answers")
     groups = [episodes[at : at + num_samples] for at in range(0, len(episodes), num_samples)]
     return [[episode for episode in group if _is_there(episode)] for group in groups]

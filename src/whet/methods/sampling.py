@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 from whet.credit.assignment import differ
@@ -83,7 +84,8 @@ def in_parts(
         queue.batches[key][i] = replace(episode, segments=(rollout.extended(episode.segments[0], completion),))
     done = [key for key, group in queue.batches.items() if not any(map(goes_on, group))]
     finished = [queue.take(key) for key in done]
-    episodes = iter(runtime.roll_out([rollout.graded(e.task, e.segments[0]) for group in finished for e in group]))
+    grading = [partial(rollout.graded, e.task, e.segments[0]) for group in finished for e in group]
+    episodes = iter(runtime.roll_out(grading))
     rolled_out = [list(islice(episodes, len(group))) for group in finished]  # group_size may have changed since
     for group in rolled_out:
         for episode in group:  # grown over several steps, so none is retried

@@ -44,6 +44,8 @@ class Policy:
     """Where its first weights came from, and under which licence."""
     is_value: bool = False
     """True: a value model (`whet.models.value`), which gives values in place of logprobs."""
+    num_loads: int = 0
+    """Times that weights were loaded into it."""
     scored_by: Callable[[Sequence[Row], int], list[Tensor]] | None = None
     """Scores rows in the processes that train it, by a token budget (`whet.trainer.sharded`). None: this one trains it,
     or nobody does."""
@@ -117,6 +119,7 @@ class Policy:
             for name, parameter in parameters.items():
                 parameter.copy_(state[name])
         self.version = version
+        self.num_loads += 1
 
     def fork(self, name: str) -> Policy:
         """A frozen copy with separate weights (for LoRA: a new adapter on the same base)."""
@@ -147,6 +150,7 @@ class Policy:
         else:
             self._restore_adapter(folder)
             self.version = version
+            self.num_loads += 1
 
     def _restore_adapter(self, folder: Path) -> None:
         import peft

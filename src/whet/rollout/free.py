@@ -49,12 +49,17 @@ class Arrivals:
         Args:
             label: of calls that are numbered apart, because a resumed run repeats some of them.
         """
-        place = f"{self._place}/{label}" if label else self._place
-        name = f"{place}/{self._numbers[place]}"
-        self._numbers[place] += 1
+        name = self.next_name(label)
         clock = Clock(default=None, arrivals=dict(self.recorded.get(name, {})))
         yield clock
         self.write({"play": name, "arrivals": dict(sorted(clock.arrivals.items()))})
+
+    def next_name(self, label: str) -> str:
+        """The name of the next call, in the log."""
+        place = f"{self._place}/{label}" if label else self._place
+        name = f"{place}/{self._numbers[place]}"
+        self._numbers[place] += 1
+        return name
 
     @staticmethod
     def read(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from whet.errors import TooManyFailures
 from whet.rollout.driver import Rollout
@@ -22,6 +22,17 @@ LATEST = 200
 
 class TooManyFaults(TooManyFailures):
     """So many rollouts failed that training would see only those that happen to work."""
+
+
+class Ended(NamedTuple):
+    """An episode that has ended, as another process is told of it."""
+
+    outcome: Outcome
+    again: bool
+    """Whether it is retried."""
+    episode: Episode | None
+    """None: it did not fail."""
+    trace: str
 
 
 @dataclass
@@ -51,16 +62,32 @@ class EpisodeCounts:
     _latest: list[bool] = field(default_factory=list)
 
     def count(self, episode: Episode, *, again: bool, trace: str = "") -> None:
-        """Raises: TooManyFaults."""
+        """Count an episode that has ended.
+
+        Args:
+            again: whether it is retried.
+            trace: the stack of its failure.
+        Raises: TooManyFaults.
+        """
         failed = episode.outcome in FAULTS
+        self._add(Ended(episode.outcome, again, episode if failed else None, trace))
+
+    def replay(self, endings: Iterable[Ended]) -> None:
+        """Count episodes that ended in another process, in their order. Raises: TooManyFaults."""
+        for ended in endings:
+            self._add(ended)
+
+    def _add(self, ended: Ended) -> None:
+        outcome, again, episode, trace = ended
+        failed = episode is not None
         self.started += 1
         self.episodes += not failed
         self.retried += failed and again
         self.lost += failed and not again
         self._latest = [*self._latest[-LATEST + 1 :], failed]
-        if not failed:
+        if episode is None:
             return
-        self.by_kind[episode.outcome] += 1
+        self.by_kind[outcome] += 1
         if self.first is None:
             self.first, self.trace = episode, trace
         if len(self._latest) >= self.patience and sum(self._latest) > self.budget * len(self._latest):
@@ -84,6 +111,17 @@ def hint_of(by_kind: Mapping[str, int]) -> str:
     """Advice for the most frequent kind of failure."""
     hint = FAULT_HINTS[max(by_kind, key=by_kind.__getitem__)]
     return f"{hint[0].upper()}{hint[1:]}"
+
+
+class EpisodeRecords(EpisodeCounts):
+    """Records the episodes of a unit, for the process that counts them."""
+
+    def __init__(self) -> None:
+        super().__init__(budget=1.0)
+        self.records: list[Ended] = []
+
+    def _add(self, ended: Ended) -> None:
+        self.records.append(ended)
 
 
 @dataclass(frozen=True)

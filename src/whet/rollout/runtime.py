@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from whet.config.parts import EngineConfig, FaultsConfig, SamplingConfig
 from whet.engines.building import engine_of
@@ -37,6 +38,22 @@ SCORER = "scorer"
 MAX_SHOWN = 80
 """Characters that a message quotes of each first observation, around the first difference."""
 logger = logging.getLogger(__name__)
+
+
+Call = Callable[[], Rollout[T]]
+"""A rollout that has not begun: a function with its arguments."""
+
+
+class Pool(Protocol):
+    """Workers that roll out in a runtime's place. `whet.cluster` has them."""
+
+    def roll_out(self, units: Sequence[Sequence[Call[T]]], label: str) -> list[T]:
+        """As `Runtime.roll_out`, for calls that are cut into units."""
+        ...
+
+    def close(self) -> None:
+        """End the workers."""
+        ...
 
 
 class Runtime(Mapping[str, Any]):
@@ -69,12 +86,18 @@ class Runtime(Mapping[str, Any]):
         self.arrivals = Arrivals()
         self.say_unequal: Callable[[str], None] = lambda text: None
         """Receives a sentence where members of a group began with different prompts."""
+        self.unit: int | None = None
+        """Rollouts that are taken at once. None: all of a call."""
+        self.pool: Pool | None = None
+        """The workers that roll out. None: this process does."""
         self.num_late = 0
         """Answers that came later than they were due."""
         self.engine_made: Callable[[str, Engine], None] = lambda name, engine: None
         """Receives the policy's name and each new engine, before its first request."""
         self._engines: dict[str, tuple[Policy, Engine]] = {}
         """By name, with the policy that the engine was made for."""
+        self._elsewhere: dict[str, float] = {}
+        """Counts of workers."""
         self._num_before = 0
         """Tokens of engines that were replaced."""
 
@@ -113,8 +136,17 @@ class Runtime(Mapping[str, Any]):
         """Read and written by all engines so far."""
         return self._num_before + sum(engine.num_tokens for _, engine in self._engines.values())
 
+    def grow(self, growth: Mapping[str, float]) -> None:
+        """Add what workers counted to the counts."""
+        for name, value in growth.items():
+            self._elsewhere[name] = self._elsewhere.get(name, 0.0) + value
+
     def counts(self) -> dict[str, float]:
-        """Counts of the run so far, by metric: tokens, episodes, failures by kind, endpoint requests."""
+        """Counts of the run so far, by metric: tokens, episodes, failures by kind, endpoint requests. Workers' too."""
+        metrics = self._counts_here()
+        return metrics | {name: metrics.get(name, 0.0) + value for name, value in self._elsewhere.items()}
+
+    def _counts_here(self) -> dict[str, float]:
         metrics = {"tokens": float(self.num_tokens), **self.episode_counts.metrics()}
         if self.is_free:
             metrics["time/late_answers"] = float(self.num_late)
@@ -198,14 +230,25 @@ class Runtime(Mapping[str, Any]):
         """
         return Retries(self.episode_counts if is_counted else EpisodeCounts(budget=1.0), self.faults.retries)
 
-    def roll_out(self, rollouts: Iterable[Rollout[T]], *, label: str = "") -> list[T]:
+    def roll_out(self, calls: Iterable[Call[T]], *, label: str = "") -> list[T]:
         """Run rollouts to their ends, in lockstep or free-running as the settings say.
 
         Args:
+            calls: rollouts that have not begun: functions with their arguments (`functools.partial`). They may travel
+                to another process, so they hold what a rollout needs and nothing that it changes.
             label: as in `Arrivals.clock`.
         Returns: the rollouts' results, in order.
         Raises: as `whet.rollout.driver.roll_out`.
         """
+        waiting = list(calls)
+        size = self.unit or max(1, len(waiting))
+        units = [waiting[at : at + size] for at in range(0, len(waiting), size)] or [[]]
+        if self.pool is not None:
+            return self.pool.roll_out(units, label)
+        return [result for unit in units for result in self._roll_out((call() for call in unit), label)]
+
+    def _roll_out(self, rollouts: Iterable[Rollout[T]], label: str) -> list[T]:
+        """The results of one unit."""
         with self.watchdog.watching():
             if not self.is_free:
                 return roll_out(rollouts, self, beat=self.watchdog.beat)
@@ -235,7 +278,9 @@ class Runtime(Mapping[str, Any]):
         """
         faults = self.faults
         rollouts = [
-            with_retries(rollout, task, i, self.episode_counts, stride=num_samples, retries=faults.retries, **more)
+            partial(
+                with_retries, rollout, task, i, self.episode_counts, stride=num_samples, retries=faults.retries, **more
+            )
             for task in tasks
             for i in range(num_samples)
         ]

@@ -143,7 +143,7 @@ class _Scaling:
         self.progress.begin("strategies", 0, len(tasks))
         for start in range(0, len(tasks), AT_ONCE):
             chunk = tasks[start : start + AT_ONCE]
-            answers = self.session.algorithm.run.runtime.roll_out([self._question(task) for task in chunk])
+            answers = self.session.algorithm.run.runtime.roll_out([partial(self._question, task) for task in chunk])
             for answer in answers:
                 if isinstance(answer, Failure):
                     self.lost.append(answer)

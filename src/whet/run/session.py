@@ -14,11 +14,11 @@ import torch
 
 from whet.chat import render
 from whet.cluster.ranks import ranks_of
+from whet.cluster.workers import RayWorkers
 from whet.config import ConfigError, read_all
+from whet.config.base import plain
 from whet.config.runs import RunConfig
 from whet.config.schedule import values_of
-from whet.engines.endpoint import EndpointEngine
-from whet.engines.replies import endpoint_cache
 from whet.errors import RunError
 from whet.grading import Grader, UserGrader
 from whet.methods.base import Algorithm, RunContext
@@ -28,9 +28,9 @@ from whet.models.prompts import Lengths, check_prompts
 from whet.rewards import REWARDS
 from whet.rollout.environments import Environments
 from whet.rollout.free import Arrivals
-from whet.rollout.runtime import Runtime
 from whet.run.data import load_grader, load_tasks
 from whet.run.selfchecks import policy_warnings
+from whet.run.worker import build, make_runtime
 from whet.run_folder.folder import RunFolder
 from whet.seeds import seed_of
 from whet.tasks.files import DataError, parse_json, read_text
@@ -115,8 +115,10 @@ class Session:
     def close_services(self) -> None:
         """Closes grader, environments and ranks, with their processes."""
         self.grader.close()
-        if self.loop.ranks is not None:
-            self.loop.ranks.close()
+        runtime = self.algorithm.run.runtime
+        for processes in (self.loop.ranks, runtime.pool):
+            if processes is not None:
+                processes.close()
         if self.envs is not None:
             self.envs.close()
 
@@ -149,12 +151,8 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     warnings = [warning for policy in policies.values() for warning in policy_warnings(policy)]
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
     loop.ranks = ranks_of(config.cluster, config.num_threads)
-    endpoints = {
-        name: EndpointEngine(name, settings, endpoint_cache()) for name, settings in spec.endpoints(config).items()
-    }
-    envs = spec.environments(config)
     folder.max_trace_bytes = config.max_trace_bytes
-    runtime = Runtime(policies, grader.grade, config.engine, endpoints, config.faults, envs)
+    runtime = make_runtime(config, spec, policies, grader)
     loop.counts = runtime.counts
     loop.engine_of, runtime.engine_made = runtime.made_engine, loop.check_engine
     if config.engine.rollout == "free" and config.engine.latency is None:
@@ -165,11 +163,24 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     runtime.say_unequal = partial(_report_unequal, loop)
     run_context = RunContext(loop, problems.tasks, grader.grade, prompts, runtime, trains=measured is None)
     algorithm = algorithm_class(config, run_context)
+    runtime.unit = config.cluster.rollouts_a_unit
+    if config.cluster.workers and measured is None:
+        stays = {"the run's algorithm": algorithm, "the run's context": run_context, "the run's loop": loop}
+        workers = RayWorkers(
+            config.cluster,
+            runtime,
+            build,
+            plain(config),
+            lambda name: loop.forks.get(name, name),
+            stays | {"the run's runtime": runtime},
+            partial(_report_death, loop),
+        )
+        runtime.pool, loop.measures = workers, workers.metrics
     conversations = [conversation for conversation in spec.conversations(algorithm) if conversation.policy in policies]
     lengths = check_prompts(conversations, policies)
     run_context.warnings.extend(dict.fromkeys(warnings))
     read_all(config)
-    return Session(algorithm, loop, grader, problems, names, lengths, envs)
+    return Session(algorithm, loop, grader, problems, names, lengths, runtime.envs)
 
 
 def arrivals_of(file: str | None, folder: RunFolder) -> Arrivals:
@@ -194,6 +205,12 @@ def _report_stall(loop: Loop, text: str) -> None:
     """Called by the watchdog's thread while the loop waits."""
     loop.folder.event("warning", "stall", text)
     logger.warning("%s", text)
+
+
+def _report_death(loop: Loop, text: str) -> None:
+    """A process of the run died, and another takes its place."""
+    loop.folder.event("warning", "worker_died", text)
+    loop.progress.tell("warning", text)
 
 
 def _report_unequal(loop: Loop, text: str) -> None:

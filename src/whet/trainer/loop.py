@@ -96,6 +96,8 @@ class Loop:
     """Runs before each step and each validation, with its place: `train/12`, `train/12/validation`."""
     counts: Callable[[], Mapping[str, float]] = dict
     """Counts of all rollouts so far. The loop logs their growth in a step; `tokens` give the throughput."""
+    measures: Callable[[], Mapping[str, float]] = dict
+    """Metrics of the workers since the last step."""
     engine_of: Callable[[str], Engine | None] = lambda name: None
     """The engine that samples from a policy in this run. None: the run has made none yet."""
     ranks: Ranks | None = None
@@ -326,7 +328,7 @@ class Loop:
         # A step without rollouts counts the tokens that it trains on.
         if num_tokens := growth.pop("tokens", 0.0) or sum(len(row.tokens) for row in batch.rows):
             metrics["throughput/tokens_per_s"] = num_tokens / (ended - started)
-        metrics |= growth
+        metrics |= {**growth, **self.measures()}
         self.step, self.total_steps = step, self.total_steps + 1
         self.has_worked = self.has_worked or bool(trainers) or len(self.store) > 0
         if phase.budget is not None:

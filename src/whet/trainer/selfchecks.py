@@ -263,7 +263,12 @@ def check_weights(trainer: Trainer, engine: Engine) -> None:
         return
     rows = probe_rows(policy)
     engine_scores = engine.score(rows, token_budget=PROBE_BUDGET)
-    difference = difference_of(policy, engine_scores, trainer.score(rows, token_budget=PROBE_BUDGET))
+    check_scores(policy, engine_scores, trainer.score(rows, token_budget=PROBE_BUDGET))
+
+
+def check_scores(policy: Policy, engine_scores: Sequence[Tensor], trainer_scores: Sequence[Tensor]) -> None:
+    """Check that an engine scores a probe as the trainer does. Raises: RunError where it does not."""
+    difference = difference_of(policy, engine_scores, trainer_scores)
     which, allowed = AGREEMENT[policy.dtype]
     if not difference <= allowed:  # NaN is refused too
         how = f"the logprobs of a probe differ by {difference:.2g} (the {which} difference, allowed {allowed:.0e})"

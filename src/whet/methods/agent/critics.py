@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from whet.config import ConfigError
@@ -163,7 +163,9 @@ class CritiqueRollouts:
 
     def episodes(self, rollout: Callable[..., Any], tasks: Sequence[Task], num_samples: int = 1) -> list[Episode]:
         """`num_samples` episodes of each task. What failed in one was retried on its own; see `AgentCritique`."""
-        return self.run.runtime.roll_out([rollout(task, sample=i) for task in tasks for i in range(num_samples)])
+        return self.run.runtime.roll_out(
+            [partial(rollout, task, sample=i) for task in tasks for i in range(num_samples)]
+        )
 
     def step_metrics(self, episodes: Sequence[Episode], config: AgentCriticRunConfig) -> dict[str, float | None]:
         """Of a step of training."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -167,7 +168,7 @@ class CritiqueCoder(PolicyAlgorithm[CritiqueCoderConfig]):
             self, POLICY, config, ("judge", step), num_critiques=config.group_size, retries=self.run.runtime.retries()
         )
         rollouts = [  # numbered, as two solutions of one task are no group
-            rounds(episode.task, answer=labelled(episode, config.right_above).segments[0], sample=number)
+            partial(rounds, episode.task, answer=labelled(episode, config.right_above).segments[0], sample=number)
             for number, episode in enumerate(solutions)
         ]
         terms, reward = {"verdict": verdict_match()}, config.judge_reward

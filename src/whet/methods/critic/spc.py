@@ -132,7 +132,8 @@ class SPC(Algorithm[SPCConfig]):
         )
         steps = {task.id: first_steps(task, random.Random(f"{seed_key} {task.id}")) for task in tasks}
         planted = {
-            e.task.id: e.segments[0] for e in runtime.roll_out(plant(with_steps(t, steps[t.id])) for t in tasks[::2])
+            e.task.id: e.segments[0]
+            for e in runtime.roll_out(partial(plant, with_steps(t, steps[t.id])) for t in tasks[::2])
         }
         shown = steps | {i: [*steps[i][:-1], s.text.strip().split("\n")[0]] for i, s in planted.items()}
         solver = role("generator", "generator_sft", roles.answer)
@@ -145,7 +146,9 @@ class SPC(Algorithm[SPCConfig]):
         change = {t.id: now - was for t, was, now in zip(tasks[::2], worth[::2], worth[1::2], strict=True)}
         episodes = [task for task in tasks if task.id not in planted or change[task.id] < 0]
         answers = [(t, "\n".join(shown[t.id]), Grade(score=float(t.id not in planted))) for t in episodes]
-        judged = runtime.roll_out(judge(t, answer=written("actor", text, grade=grade)) for t, text, grade in answers)
+        judged = runtime.roll_out(
+            partial(judge, t, answer=written("actor", text, grade=grade)) for t, text, grade in answers
+        )
         scored = rewarded(judged, "critic", {"verdict": verdict_match("signed")}, added=self.at(number).rewards)
         failed = sum(gain != gain for gain in change.values())  # NaN: ungraded
         return [e for e in scored if len(e.segments) > 1 and e.segments[1].rewards], planted, failed

@@ -36,6 +36,7 @@ from whet.methods.evaluator import Evaluator, Metrics, Traces
 from whet.methods.report_specs import load_report
 from whet.rollout.critique import CritiqueRound
 from whet.rollout.roles import Role, written
+from whet.rollout.runtime import Call
 from whet.rollout.services import Fault
 from whet.seeds import seed_of
 from whet.tasks.prompts import CHAINS
@@ -123,14 +124,9 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
             config.steps,
         )
         unlocated = [r for r in records if not r.right and r.error_step is None and r.gold is not None]
-
-        async def located(record: CritiqueRecord) -> list[float] | None:
-            try:
-                return await rollout(self.solutions.task_of(record), record.response, name=record.id)
-            except Fault:
-                return None
-
-        episodes = self.run.runtime.roll_out([located(record) for record in unlocated])
+        episodes = self.run.runtime.roll_out(
+            [partial(_error_rates, rollout, self.solutions.task_of(record), record) for record in unlocated]
+        )
         if lost := sum(rates is None for rates in episodes):
             self.run.loop.folder.event(
                 "warning",
@@ -254,7 +250,7 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
     def _is_masked(self, record: CritiqueRecord) -> bool:
         return self.config.filters.answer_leak == "mask" and "answer_leak" in record.flags
 
-    def _round(self, record: CritiqueRecord) -> Any:
+    def _round(self, record: CritiqueRecord) -> Call[Episode]:
         """N refinements after the record's critique."""
         config, critique = self.config, record.critique or ""
         shown = masked(critique, record.gold) if self._is_masked(record) else critique
@@ -269,7 +265,7 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
             retries=self.run.runtime.retries(),
         )
         answer = written("actor", self.run.prompts.solve_prefill + record.response, policy="cached")
-        return rounds(self.solutions.task_of(record), answer=answer)
+        return partial(rounds, self.solutions.task_of(record), answer=answer)
 
     def _shares(self, records: Sequence[CritiqueRecord]) -> dict[str, float | None]:
         counts = data_of.funnel(records)
@@ -307,3 +303,11 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
             text = f"no critique passed the filters, so {KEPT} is empty; {MANIFEST} says which filter dropped how many"
             self.run.loop.folder.event("warning", "nothing_kept", text, phase="write")
         return {"rows": data_of.rows(records, self.solutions.made())}
+
+
+async def _error_rates(rollout: FirstErrors, task: Task, record: CritiqueRecord) -> list[float] | None:
+    """What `FirstErrors` finds of a record's steps. None: a completion or its grading failed."""
+    try:
+        return await rollout(task, record.response, name=record.id)
+    except Fault:
+        return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 
 from whet.evaluation.difficulty import level_of, level_shares
@@ -108,7 +109,7 @@ class Explorer:
     def _roll_out(self, questions: Mapping[str, Question], requests: Sequence[Request]) -> None:
         retries = self.runtime.retries()
         episodes = self.runtime.roll_out(
-            replace(rounds, retries=retries)(task, answer=answer, sample=sample)
+            partial(replace(rounds, retries=retries), task, answer=answer, sample=sample)
             for rounds, task, sample, answer in requests
         )
         for (_, task, sample, _), episode in zip(requests, episodes, strict=True):
