@@ -112,8 +112,8 @@ TORCH_FREE = (
 HEAVY = ("torch", "transformers")
 READERS = ("grading", "tasks")
 """Rooms that may import mathgrade, which imports nothing of whet. `tasks` finds the answers of worked solutions."""
-INSTANT = ("cli", "api")
-"""Rooms at the door: their functions import what is heavy when they need it."""
+INSTANT = ("cli", "api", "cluster")
+"""Rooms at the door: their functions import what is heavy when they need it. The cluster's run in other processes."""
 LATE = (
     *("peft", "math_verify", "plotly", "reasoning_gym", "pyarrow", "datasets", "huggingface_hub", "openai"),
     "httpx",  # comes with openai

@@ -82,7 +82,7 @@ class RayRanks:
 
     def _start(self) -> None:
         self._ray = ray = connect(self.settings)
-        make = ray.remote(RankProcess).options(**resources())
+        make = ray.remote(RankProcess).options(**resources(self.settings))
         self._actors = [make.remote(number, self.size) for number in range(self.size)]
         self.facts = ray.get([actor.facts.remote() for actor in self._actors])
         for number, facts in enumerate(self.facts):

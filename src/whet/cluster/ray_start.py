@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import glob
-import importlib
 import importlib.util
 import logging
 import os
 import platform
+import re
 import socket
+import sys
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-
-import torch
 
 from whet.config.base import ConfigError
 from whet.config.parts import ClusterConfig
@@ -36,6 +36,8 @@ def check_ray(settings: ClusterConfig) -> None:
             "ranks alone by torchrun: `torchrun --nproc-per-node N -m whet.cluster train ...`"
         )
     if settings.address is None:
+        import torch
+
         num_gpus, asked = torch.cuda.device_count(), settings.ranks + settings.workers
         if num_gpus and asked > num_gpus:
             raise ConfigError(
@@ -72,14 +74,16 @@ def connect(settings: ClusterConfig) -> Any:
     Raises: ConfigError, RunError where no cluster answers, or has fewer GPUs than the run needs.
     """
     check_ray(settings)
-    ray: Any = importlib.import_module("ray")
+    import ray
+
     if ray.is_initialized():
         return ray
     options: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
     if settings.address is None:
-        # Processes on a CPU share its cores, as the user asked for that many.
-        num_cpus = max(os.cpu_count() or 1, settings.ranks + settings.workers + 1)
-        ray.init(num_cpus=num_cpus, _system_config={"worker_niceness": 0}, **options)  # Ray's own is 15
+        # Processes here find the modules that this one finds. Ray would make them wait for all others (niceness 15).
+        path = os.pathsep.join(place for place in sys.path if place)
+        options["runtime_env"] = {"env_vars": {"PYTHONPATH": path}}
+        ray.init(_system_config={"worker_niceness": 0}, **options)
     else:
         try:
             ray.init(address=settings.address, **options)
@@ -89,21 +93,27 @@ def connect(settings: ClusterConfig) -> Any:
                 f"({str(error).splitlines()[0] if str(error) else type(error).__name__}): start one with "
                 "`ray start --head`, or leave cluster.address out"
             ) from error
-    asked, here = settings.ranks + settings.workers, int(ray.cluster_resources().get("GPU", 0))
-    if here and asked > here:
-        raise ConfigError(f"the run asks for {asked} GPUs (ranks and workers), and the Ray cluster has {here}")
+    asked, there = settings.ranks + settings.workers, ray.cluster_resources()
+    what = "GPU" if there.get("GPU") else "CPU"
+    if asked > there.get(what, 0) and (what == "GPU" or settings.address is not None):
+        raise ConfigError(
+            f"cluster.ranks = {settings.ranks} and cluster.workers = {settings.workers} ask for {asked} {what}s, and "
+            f"the Ray cluster has {int(there.get(what, 0))}: ask for fewer, or add machines to it"
+        )
     return ray
 
 
-def resources() -> dict[str, int]:
-    """What each rank and worker takes of the cluster."""
-    ray: Any = importlib.import_module("ray")
-    return {"num_cpus": 1, "num_gpus": 1 if ray.cluster_resources().get("GPU", 0) else 0}
+def resources(settings: ClusterConfig) -> dict[str, int]:
+    """What each rank and worker takes of the cluster. On a CPU of one machine, they share its cores."""
+    import ray
+
+    num_gpus = 1 if ray.cluster_resources().get("GPU", 0) else 0
+    return {"num_cpus": 0 if settings.address is None else 1, "num_gpus": num_gpus}
 
 
 def versions() -> dict[str, str]:
     """Of what has to be alike in all processes of a run."""
-    return {"python": platform.python_version(), "torch": torch.__version__, "whet": version()}
+    return {"python": platform.python_version(), "torch": metadata.version("torch"), "whet": version()}
 
 
 def check_versions(theirs: dict[str, str], where: str) -> None:
@@ -124,7 +134,8 @@ NUM_LAST_LINES = 12
 
 def facts_of_this_process() -> dict[str, Any]:
     """Where this process runs, which Ray started, and what is installed there."""
-    ray: Any = importlib.import_module("ray")
+    import ray
+
     session = ray.get_runtime_context().get_session_name()
     return {
         "node": ray.util.get_node_ip_address(),
@@ -142,9 +153,12 @@ def cause_of(error: BaseException, facts: Mapping[str, Any]) -> str:
         error: what `ray.get` raised.
         facts: of the process, as `facts_of_this_process` gives them. {}: it never said.
     """
-    ray: Any = importlib.import_module("ray")
+    import ray
+
     if isinstance(error, ray.exceptions.RayTaskError):
-        return f"failed:\n{str(error).strip()}"
+        return f"failed:\n{_plain(error)}"
+    if "creation task" in str(error):  # its constructor raised
+        return f"failed:\n{_plain(error)}"
     lines = [
         line
         for ending in (".out", ".err")
@@ -154,3 +168,9 @@ def cause_of(error: BaseException, facts: Mapping[str, Any]) -> str:
     ][-NUM_LAST_LINES:]
     said = "its last lines:\n" + "\n".join(lines) if lines else "it wrote nothing"
     return f"died: it was killed, ran out of memory, or its machine is gone; {said}"
+
+
+def _plain(error: BaseException) -> str:
+    """An error's text without colours, and without the lines that only underline others."""
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines()
+    return "\n".join(line for line in lines if line.strip(" ^~"))

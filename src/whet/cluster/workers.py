@@ -9,19 +9,18 @@ from __future__ import annotations
 import pickle
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import cloudpickle
 import torch
 from torch import Tensor
 
-from whet.cluster.ray_start import cause_of, check_ray, check_versions, connect, facts_of_this_process, resources
+from whet.cluster.processes import Member, Processes
+from whet.cluster.ray_start import check_ray, connect, facts_of_this_process, resources
 from whet.cluster.units import Recorded, UnitResult, pack_unit, run_unit, tokenizers
 from whet.config.parts import ClusterConfig
-from whet.errors import RunError, TooManyFailures, WhetError
+from whet.errors import WhetError
 from whet.models.policy import Policy
 from whet.models.scoring import score
 from whet.rollout.parcels import pack, unpack
@@ -29,8 +28,6 @@ from whet.rollout.runtime import Call, Runtime
 from whet.trainer.selfchecks import PROBE_BUDGET, check_scores, probe_rows
 
 T = TypeVar("T")
-AHEAD = 2
-"""Units that a worker has at one time: the next one waits there, so that no worker waits for the controller."""
 
 
 class WorkerProcess:
@@ -81,18 +78,6 @@ class WorkerProcess:
         return "answer", pack(result, tokenizers(self.runtime)), time.perf_counter() - started
 
 
-@dataclass
-class Worker:
-    """A worker, as the run's own process knows it."""
-
-    actor: Any
-    facts: Mapping[str, Any]
-    versions: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By policy, which weights it has: see `RayWorkers._stamp`."""
-    taken: dict[Any, int] = field(default_factory=dict)
-    """Its units, by their answers to come."""
-
-
 class RayWorkers:
     """Workers under Ray, as a runtime's `Pool`. They start with the first call.
 
@@ -119,11 +104,8 @@ class RayWorkers:
         self.settings, self.runtime, self.source_of, self.stays, self.tell = settings, runtime, source_of, stays, tell
         self._made_by = (build, run_settings)
         self._names = tokenizers(runtime)
-        self._ray: Any = None
-        self._workers: list[Worker] = []
-        self.num_restarts = 0
+        self._processes: Processes | None = None
         self._seconds = dict.fromkeys(("busy", "rollout", "sync"), 0.0)
-        self._most_waiting = 0
 
     # --- rolling out --------------------------------------------------------------------------------------------------
 
@@ -133,156 +115,99 @@ class RayWorkers:
         Raises: what a rollout raised. RunError after `cluster.restarts` deaths, or where a worker does not hold the
             policies' weights.
         """
-        self._start()
-        started = time.perf_counter()
-        parcels = [pack_unit(unit, self.runtime, self._names, self.stays) for unit in units]
+        processes, started = self._started(), time.perf_counter()
         is_timed = self.runtime.is_free and self.runtime.settings.latency is None
         names = [self.runtime.arrivals.next_name(label) if is_timed else "" for _ in units]
-        waiting = deque(range(len(units)))
+        recorded = self.runtime.arrivals.recorded
+        jobs = [
+            (pack_unit(unit, self.runtime, self._names, self.stays), recorded.get(name, {}) if name else None)
+            for unit, name in zip(units, names, strict=True)
+        ]
         answers: dict[int, bytes] = {}
         results: list[T] = []
         num_home = 0
         with self.runtime.watchdog.watching():
-            while num_home < len(units):
-                for worker in self._workers:
-                    self._sync(worker)
-                self._give(waiting, parcels, names)
-                for index, answer in self._take(waiting):
-                    answers[index] = answer
+            for number, (kind, value, seconds) in processes.work(jobs, self._sync, self._beat):
+                self._seconds["busy"] += seconds
+                if kind == "error":
+                    raise value
+                answers[number] = value
                 while num_home in answers:  # in order, so that counts and their limits are those of one process
                     results += self._home(answers.pop(num_home), names[num_home])
                     num_home += 1
         self._seconds["rollout"] += time.perf_counter() - started
         return results
 
-    def _give(self, waiting: deque[int], parcels: Sequence[bytes], names: Sequence[str]) -> None:
-        """Hand units to workers, the emptiest first."""
-        while waiting and (worker := min(self._workers, key=lambda worker: len(worker.taken))):
-            if len(worker.taken) >= AHEAD:
-                break
-            index = waiting.popleft()
-            recorded = self.runtime.arrivals.recorded.get(names[index], {}) if names[index] else None
-            worker.taken[worker.actor.run.remote(parcels[index], recorded)] = index
-        self._most_waiting = max(self._most_waiting, len(waiting))
-
-    def _take(self, waiting: deque[int]) -> list[tuple[int, bytes]]:
-        """Answers that have come, at least one, or none where a worker died: its units wait again."""
-        asked = [answer for worker in self._workers for answer in worker.taken]
+    def _beat(self) -> None:
         self.runtime.watchdog.beat("workers")
-        done, _ = self._ray.wait(asked, num_returns=1)
-        [answer] = done
-        worker = next(worker for worker in self._workers if answer in worker.taken)
-        try:
-            kind, value, seconds = self._ray.get(answer)
-        except self._ray.exceptions.RayError as error:
-            self._replace(worker, error, waiting)
-            return []
-        index = worker.taken.pop(answer)
-        self._seconds["busy"] += seconds
-        if kind == "error":
-            self._forget()
-            raise value
-        return [(index, value)]
 
     def _home(self, answer: bytes, name: str) -> list[Any]:
         """A unit's results, once its episodes and tokens are counted here."""
         unit: UnitResult = unpack(answer, self._names)
-        try:
-            self.runtime.episode_counts.replay(unit.endings)
-        except TooManyFailures:
-            self._forget()
-            raise
+        self.runtime.episode_counts.replay(unit.endings)
         self.runtime.grow(unit.growth)
         if name:
             self.runtime.arrivals.write({"play": name, "arrivals": unit.arrivals})
         return unit.results
 
-    def _forget(self) -> None:
-        """Nobody waits for the units that are out: their workers end them and answer into the void."""
-        for worker in self._workers:
-            worker.taken.clear()
-
     # --- weights ------------------------------------------------------------------------------------------------------
 
-    def _sync(self, worker: Worker) -> None:
-        """Give a worker the weights that it lacks, and check by a probe that it holds them.
+    def _sync(self, member: Member) -> None:
+        """Give the weights that a worker lacks to all that are idle, and check by a probe that each holds them.
 
-        Raises: RunError where it does not.
+        Raises: RunError where one does not.
         """
-        lacking = [
-            policy
-            for name, policy in self.runtime.policies.items()
-            if not policy.is_value and worker.versions.get(name) != _stamp(policy)
-        ]
-        if not lacking or worker.taken:
+        policies = [policy for policy in self.runtime.policies.values() if not policy.is_value]
+        lacking = [policy for policy in policies if member.has.get(policy.name) != _stamp(policy)]
+        if not lacking:
             return
+        assert self._processes is not None
         started = time.perf_counter()
-        behind = [other for other in self._workers if not other.taken]  # all of them, but for one that is new
+        idle = [other for other in self._processes.members if not other.taken]
         for policy in lacking:
-            weights = self._ray.put(to_arrays(policy.state()))
+            weights = self._processes.ray.put(to_arrays(policy.state()))
             arguments = policy.name, self.source_of(policy.name), policy.version, weights
-            asked = [(other, other.actor.update_weights.remote(*arguments)) for other in behind]
+            asked = [other.actor.update_weights.remote(*arguments) for other in idle]
             expected = score(policy, probe_rows(policy), token_budget=PROBE_BUDGET)
-            for other, answer in asked:
-                check_scores(policy, self._ray.get(answer), expected)
-                other.versions[policy.name] = _stamp(policy)
+            for other, answer in zip(idle, asked, strict=True):
+                check_scores(policy, self._processes.ray.get(answer), expected)
+                other.has[policy.name] = _stamp(policy)
         self._seconds["sync"] += time.perf_counter() - started
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        if self._workers:
-            return
-        self._ray = connect(self.settings)
-        actors = [self._new_actor() for _ in range(self.settings.workers)]
-        for number, actor in enumerate(actors):
-            self._workers.append(Worker(actor, self._facts_of(actor, number)))
-
-    def _new_actor(self) -> Any:
-        return self._ray.remote(WorkerProcess).options(**resources()).remote(*self._made_by)
-
-    def _facts_of(self, actor: Any, number: int) -> Mapping[str, Any]:
-        try:
-            facts = self._ray.get(actor.facts.remote())
-        except self._ray.exceptions.RayError as error:
-            raise RunError(f"worker {number} could not start: {cause_of(error, {})}") from error
-        check_versions(facts["versions"], f"worker {number} on {facts['node']}")
-        return facts
-
-    def _replace(self, worker: Worker, error: Exception, waiting: deque[int]) -> None:
-        """Start a new worker for one that died. Its units wait again, before the others.
-
-        Raises: RunError after `cluster.restarts` deaths.
-        """
-        number = self._workers.index(worker)
-        facts = worker.facts
-        cause = f"worker {number} (process {facts['pid']} on {facts['node']}) {cause_of(error, facts)}"
-        if self.num_restarts >= self.settings.restarts:
-            raise RunError(f"{cause}\nThat was more than cluster.restarts = {self.settings.restarts} processes allow")
-        self.num_restarts += 1
-        waiting.extendleft(sorted(worker.taken.values(), reverse=True))
-        self.tell(f"{cause}\nA new one starts and takes its {len(worker.taken)} units")
-        actor = self._new_actor()
-        self._workers[number] = Worker(actor, self._facts_of(actor, number))
+    def _started(self) -> Processes:
+        if self._processes is None:
+            ray = connect(self.settings)
+            actor = ray.remote(WorkerProcess).options(**resources(self.settings))
+            self._processes = Processes(
+                ray,
+                lambda: actor.remote(*self._made_by),
+                self.settings.workers,
+                restarts=self.settings.restarts,
+                kind="worker",
+                tell=self.tell,
+            )
+        return self._processes
 
     def close(self) -> None:
         """End the workers."""
-        for worker in self._workers:
-            self._ray.kill(worker.actor)
-        self._workers = []
+        if self._processes is not None:
+            self._processes.close()
+        self._processes = None
 
     def metrics(self) -> dict[str, float]:
         """Of the time since the last call. `cluster/busy`: the share of the workers' time in which they rolled out."""
-        if not self._seconds["rollout"]:
+        if self._processes is None or not self._seconds["rollout"]:
             return {}
         spent = self._seconds["rollout"] * self.settings.workers
         metrics = {
             "cluster/busy": min(1.0, self._seconds["busy"] / spent),
-            "cluster/waiting_units": float(self._most_waiting),
+            "cluster/waiting_units": float(self._processes.most_waiting),
             "cluster/sync_s": self._seconds["sync"],
-            "cluster/restarts": float(self.num_restarts),
+            "cluster/restarts": float(self._processes.num_restarts),
         }
-        self._seconds, self._most_waiting = dict.fromkeys(self._seconds, 0.0), 0
+        self._seconds, self._processes.most_waiting = dict.fromkeys(self._seconds, 0.0), 0
         return metrics
 
 
