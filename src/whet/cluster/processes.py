@@ -27,6 +27,14 @@ class Member:
     """Its jobs, by their answers to come."""
 
 
+class ProcessDied(Exception):
+    """A process is gone. `Processes.work` starts another."""
+
+    def __init__(self, member: Member, error: Exception) -> None:
+        super().__init__(str(error))
+        self.member, self.error = member, error
+
+
 class Processes:
     """Ray actors of one kind. Each has the methods `facts()` and `run(*job)`.
 
@@ -56,7 +64,7 @@ class Processes:
         """Have jobs done. They are taken in order.
 
         Args:
-            before: runs before a process gets its first job, and again for one that took another's place.
+            before: runs for each process that has no job, before it gets one. It may raise `ProcessDied`.
             beat: runs before each wait.
         Returns: the number of each job and its answer, as they come.
         Raises: RunError where more than `restarts` processes have died.
@@ -65,22 +73,29 @@ class Processes:
         try:
             num_open = len(jobs)
             while num_open:
-                for member in self.members:
-                    if not member.taken:
-                        before(member)
-                self._give(waiting, jobs)
-                beat()
-                answer, member = self._next()
                 try:
-                    value = self.ray.get(answer)
-                except self.ray.exceptions.RayError as error:
-                    self._replace(member, error, waiting)
+                    for member in self.members:
+                        if not member.taken:
+                            before(member)
+                    self._give(waiting, jobs)
+                    beat()
+                    answer, member = self._next()
+                    value = self.answer(member, answer)
+                except ProcessDied as died:
+                    self._replace(died, waiting)
                     continue
                 num_open -= 1
                 yield member.taken.pop(answer), value
         finally:  # where somebody stopped half-way, what still comes is nobody's
             for member in self.members:
                 member.taken.clear()
+
+    def answer(self, member: Member, asked: Any) -> Any:
+        """What a process answers. Raises: ProcessDied."""
+        try:
+            return self.ray.get(asked)
+        except self.ray.exceptions.RayError as error:
+            raise ProcessDied(member, error) from error
 
     def _give(self, waiting: deque[int], jobs: Sequence[tuple[Any, ...]]) -> None:
         while waiting:
@@ -96,8 +111,9 @@ class Processes:
         done, _ = self.ray.wait([answer for member in self.members for answer in member.taken], num_returns=1)
         return done[0], next(member for member in self.members if done[0] in member.taken)
 
-    def _replace(self, member: Member, error: Exception, waiting: deque[int]) -> None:
+    def _replace(self, died: ProcessDied, waiting: deque[int]) -> None:
         """Start a process in the place of one that died. Its jobs wait again, before the others."""
+        member, error = died.member, died.error
         number, facts = self.members.index(member), member.facts
         cause = f"{self.kind} {number} (process {facts['pid']} on {facts['node']}) {cause_of(error, facts)}"
         if self.num_restarts >= self.restarts:

@@ -155,7 +155,7 @@ class RayWorkers:
     def _sync(self, member: Member) -> None:
         """Give the weights that a worker lacks to all that are idle, and check by a probe that each holds them.
 
-        Raises: RunError where one does not.
+        Raises: RunError where one does not. ProcessDied.
         """
         policies = [policy for policy in self.runtime.policies.values() if not policy.is_value]
         lacking = [policy for policy in policies if member.has.get(policy.name) != _stamp(policy)]
@@ -170,7 +170,7 @@ class RayWorkers:
             asked = [other.actor.update_weights.remote(*arguments) for other in idle]
             expected = score(policy, probe_rows(policy), token_budget=PROBE_BUDGET)
             for other, answer in zip(idle, asked, strict=True):
-                check_scores(policy, self._processes.ray.get(answer), expected)
+                check_scores(policy, self._processes.answer(other, answer), expected)
                 other.has[policy.name] = _stamp(policy)
         self._seconds["sync"] += time.perf_counter() - started
 
