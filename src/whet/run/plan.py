@@ -8,6 +8,7 @@ from typing import Any
 import psutil
 import torch
 
+from whet.config.base import Config
 from whet.config.schedule import Constant, Gated, Linear, Schedule, Steps
 from whet.models.policy import Policy
 from whet.models.prompts import Lengths
@@ -50,7 +51,7 @@ def plan(session: Session) -> list[str]:
     lines += _rate_warnings(policies, updates)
     lines += sampling_warnings(session)
     by_phase = [[(name, update) for of, name, update in updates if of is phase] for phase in phases]
-    return [*lines, *_memory_lines(session, by_phase)]
+    return [*lines, *_memory_lines(session, by_phase), *_cluster_lines(session, by_phase)]
 
 
 def sampling_warnings(session: Session) -> list[str]:
@@ -162,15 +163,19 @@ def _memory_lines(session: Session, phases: Sequence[Sequence[tuple[str, Update]
         phases: for each phase, the policies that learn in it, and how.
     """
     policies, lengths, engine = session.loop.policies, session.lengths, session.algorithm.config.engine
+    cluster = session.algorithm.config.cluster
     lines = []
     for device in sorted({str(policy.device) for policy in policies.values()}):
         here = {name: policy for name, policy in policies.items() if str(policy.device) == device}
         weights = sum(_unique_bytes(p for policy in here.values() for p in policy.model.parameters()))
         learning = [
             sum(_learning_bytes(here[name], lengths.get(name), update) for name, update in phase if name in here)
-            for phase in phases
+            for phase in (() if cluster.ranks else phases)
         ]
-        caches = [_cache_bytes(policy, lengths.get(name), engine.max_rows) for name, policy in here.items()]
+        caches = [
+            0 if cluster.workers else _cache_bytes(policy, lengths.get(name), engine.max_rows)
+            for name, policy in here.items()
+        ]
         num_prefixes = sum(map(bool, caches)) if engine.rollout == "free" else 0
         prefixes = round(num_prefixes * engine.prefix_gib * GIB)
         parts = [  # a step rolls out, then learns
@@ -192,6 +197,68 @@ def _memory_lines(session: Session, phases: Sequence[Sequence[tuple[str, Update]
     return lines
 
 
+def _cluster_lines(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) -> list[str]:
+    """What the processes beside this one hold, on which devices, and whether there is enough for all to do.
+
+    Args:
+        phases: as in `_memory_lines`.
+    """
+    policies, lengths = session.loop.policies, session.lengths
+    config = session.algorithm.config
+    cluster, engine = config.cluster, config.engine
+    weights = sum(_unique_bytes(p for policy in policies.values() for p in policy.model.parameters()))
+    num_gpus, lines = torch.cuda.device_count(), []
+    if cluster.ranks:
+        states, activations = 0, 0
+        for phase in phases:
+            parts = [
+                _learning_parts(policies[name], lengths.get(name), update) for name, update in phase if name in policies
+            ]
+            states = max(states, sum(state for state, _ in parts))
+            activations = max(activations, *(part for _, part in parts), 0)
+        layers = max(policy.causal_lm.config.get_text_config().num_hidden_layers for policy in policies.values())
+        gathered = 2 * max(sum(_unique_bytes(p.model.parameters())) for p in policies.values()) // layers
+        needed = (weights + states) // cluster.ranks + activations + gathered
+        lines.append(
+            f"ranks: {_processes(cluster.ranks, 0, num_gpus)}; each at most about {_size(needed)} "
+            f"({_size(weights / cluster.ranks)} weights, {_size(states / cluster.ranks)} gradients and optimiser, "
+            f"{_size(activations)} activations, {_size(gathered)} layers gathered)"
+        )
+    if cluster.workers:
+        caches = max((_cache_bytes(policy, lengths.get(name), engine.max_rows) for name, policy in policies.items()))
+        unit = cluster.rollouts_a_unit
+        lines.append(
+            f"workers: {_processes(cluster.workers, cluster.ranks, num_gpus)}; each at most about "
+            f"{_size(weights + caches)} ({_size(weights)} weights, {_size(caches)} keys and values); units of {unit} "
+            "rollouts"
+        )
+        least = _least_rollouts(config)
+        if unit and least and -(-least // unit) < 2 * cluster.workers:
+            lines.append(
+                f"a step has {least} rollouts, which are {-(-least // unit)} units for {cluster.workers} workers: some "
+                "will wait for others; lower cluster.unit or cluster.workers, for two units a worker and more"
+            )
+    return lines
+
+
+def _processes(count: int, first: int, num_gpus: int) -> str:
+    """A number of processes, and where they are."""
+    if not num_gpus:
+        return f"{count} processes on the CPU"
+    last = first + count - 1
+    return f"{count} processes on GPU {first}" + (f" to {last}, one on each" if last > first else "")
+
+
+def _least_rollouts(settings: Any) -> int:
+    """The fewest rollouts of a training step, by settings of that name, at any depth. 0: unknown."""
+    counts = []
+    for part in (settings, *(value for value in vars(settings).values() if isinstance(value, Config))):
+        inner = vars(part)
+        if "prompts_per_step" in inner:
+            counts.append(inner["prompts_per_step"] * inner.get("group_size", 1))
+    return min(counts, default=0)
+
+
 def _unique_bytes(parameters: Iterable[Any]) -> list[int]:
     return list({id(p): p.numel() * p.element_size() for p in parameters}.values())
 
@@ -201,7 +268,12 @@ def _trained_bytes(policy: Policy) -> int:
 
 
 def _learning_bytes(policy: Policy, lengths: Lengths | None, update: Update) -> int:
-    """Bytes of gradients, the optimiser's moments and float32 copies, and of a full pass's activations.
+    """Bytes of gradients, the optimiser's moments and float32 copies, and of a full pass's activations."""
+    return sum(_learning_parts(policy, lengths, update))
+
+
+def _learning_parts(policy: Policy, lengths: Lengths | None, update: Update) -> tuple[int, int]:
+    """As `_learning_bytes`: what ranks share, and what each needs for its passes.
 
     A row that is longer than the token budget, or a pair of them, is a pass of its own.
     """
@@ -218,7 +290,7 @@ def _learning_bytes(policy: Policy, lengths: Lengths | None, update: Update) -> 
     fullest = min(learning.token_budget, learning.minibatch_rows * longest)
     num_tokens = max(fullest, rows_together * longest) if lengths else fullest
     activations = num_tokens * (stored * shape.num_hidden_layers + layer_values)
-    return state + activations * size + 3 * LOGITS * 4
+    return state, activations * size + 3 * LOGITS * 4
 
 
 def _cache_bytes(policy: Policy, lengths: Lengths | None, max_rows: int) -> int:

@@ -1,0 +1,115 @@
+"""What is said of a cluster before anything starts: the plan, and what is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import whet
+from whet.cli import app
+from whet.cluster import ranks, ray_start
+from whet.cluster.ray_start import check_ray
+from whet.config import ConfigError
+from whet.config.parts import ClusterConfig
+from whet.errors import RunError
+from whet.run.provenance import changed_access
+
+SMALL = ["num_steps=2", "prompts_per_step=4", "group_size=4"]
+
+
+def dry_run(*settings: str) -> str:
+    result = CliRunner().invoke(app, ["train", "grpo", *SMALL, *settings, "--dry-run"])
+    return " ".join(result.output.split())
+
+
+def test_a_plan_says_what_each_process_holds_and_where():
+    text = dry_run("cluster.ranks=2", "cluster.workers=2", "cluster.unit=4")
+    assert re.search(r"ranks: 2 processes on the CPU; each at most about .* weights, .* gradients and optimiser", text)
+    assert re.search(r"workers: 2 processes on the CPU; each .* keys and values\); units of 4 rollouts", text)
+    assert "some will wait" not in text
+
+
+def test_a_plan_warns_of_fewer_than_two_units_a_worker():
+    text = dry_run("cluster.workers=2", "cluster.unit=8")
+    assert "a step has 16 rollouts, which are 2 units for 2 workers" in text
+
+
+def test_settings_of_a_cluster_without_processes_have_no_effect():
+    assert "cluster.address has no effect" in dry_run("cluster.address=auto")
+
+
+def test_a_unit_is_64_with_workers_and_all_at_once_without():
+    assert ClusterConfig(workers=1).rollouts_a_unit == 64
+    assert ClusterConfig().rollouts_a_unit is None
+    assert ClusterConfig(unit=5).rollouts_a_unit == 5
+
+
+def test_ray_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"need Ray, which is not installed: .*EXTRAS=ray.*torchrun --nproc"):
+        check_ray(ClusterConfig(ranks=2))
+
+
+@pytest.mark.parametrize("address", ["here", "10.0.0.1", "host:port"])
+def test_an_address_without_a_port_is_none(address):
+    with pytest.raises(ConfigError, match="is no address: give host:port"):
+        check_ray(ClusterConfig(workers=1, address=address))
+
+
+def test_an_address_that_does_not_answer_is_said_at_once():
+    with pytest.raises(ConfigError, match=r"nothing answers at cluster.address = '127.0.0.1:9'.*ray start --head"):
+        check_ray(ClusterConfig(workers=1, address="127.0.0.1:9"))
+
+
+def test_more_gpus_than_there_are_are_refused(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    with pytest.raises(ConfigError, match="ask for 5 GPUs, and this machine has 4: ask for fewer"):
+        check_ray(ClusterConfig(ranks=3, workers=2))
+    check_ray(ClusterConfig(ranks=2, workers=2))
+
+
+@pytest.mark.parametrize("name", ["python", "torch", "whet"])
+def test_other_versions_are_named(name):
+    theirs = ray_start.versions() | {name: "0.1"}
+    with pytest.raises(RunError, match=rf"worker 3 has {name} 0\.1, and this process has .*: install the same there"):
+        ray_start.check_versions(theirs, "worker 3")
+
+
+def test_a_run_may_go_on_with_other_processes_but_not_with_another_unit():
+    before = {"cluster": {"ranks": 0, "workers": 2, "unit": 8, "address": None, "restarts": 10}}
+    now = {"cluster": {"ranks": 4, "workers": 0, "unit": 9, "address": "auto", "restarts": 3}}
+    assert changed_access(before, now) == {f"cluster.{key}" for key in ("ranks", "workers", "address", "restarts")}
+
+
+def test_torchrun_of_anything_else_is_refused_in_a_sentence(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RunError, match=r"torchrun started this program 2 times.*-m whet\.cluster train"):
+        whet.train("grpo", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_that_differ_from_torchrun_are_refused(monkeypatch):
+    class Started:
+        size = 2
+
+    monkeypatch.setattr(ranks, "HERE", Started())
+    with pytest.raises(ConfigError, match=r"cluster.ranks = 3, but torchrun started 2 processes"):
+        ranks.ranks_of(ClusterConfig(ranks=3), None)
+    with pytest.raises(ConfigError, match="torchrun starts ranks only"):
+        ranks.ranks_of(ClusterConfig(ranks=2, workers=1), None)
+
+
+def test_the_cluster_module_alone_says_how_it_is_started():
+    env = {name: value for name, value in os.environ.items() if name != "RANK"}
+    env["PYTHONPATH"] = str(Path(whet.__file__).parents[1])
+    done = subprocess.run([sys.executable, "-m", "whet.cluster"], capture_output=True, text=True, env=env)
+    assert done.returncode == 1
+    assert "torchrun --nproc-per-node 2 -m whet.cluster train" in done.stderr
