@@ -100,15 +100,14 @@ def _rebuilt(
     prefixes: list[int | None],
     others: list[tuple[Any, ...]],
 ) -> Episode:
-    ids, logprobs = ids.tolist(), logprobs.tolist()
     at = scored = 0
     built: list[Segment] = []
     for (num_added, num_tokens, num_logprobs), values in zip(shapes, others, strict=True):
         middle, end = at + num_added, at + num_added + num_tokens
         segment = Segment(
-            added=tuple(ids[at:middle]),
-            tokens=tuple(ids[middle:end]),
-            logprobs=tuple(logprobs[scored : scored + num_logprobs]),
+            added=tuple(ids[at:middle].tolist()),
+            tokens=tuple(ids[middle:end].tolist()),
+            logprobs=tuple(logprobs[scored : scored + num_logprobs].tolist()),
             **dict(zip(OTHERS, values, strict=True)),
         )
         built.append(segment)
