@@ -150,7 +150,8 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     _warn_of_bfloat16(policies, progress)
     warnings = [warning for policy in policies.values() for warning in policy_warnings(policy)]
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
-    loop.ranks = ranks_of(config.cluster, config.num_threads)
+    if measured is None:
+        loop.ranks = ranks_of(config.cluster, config.num_threads)
     folder.max_trace_bytes = config.max_trace_bytes
     runtime = make_runtime(config, spec, policies, grader)
     loop.counts = runtime.counts
