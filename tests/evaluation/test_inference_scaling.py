@@ -215,7 +215,7 @@ def test_self_check_asks_for_judgments_only_where_answers_disagree(method):
             answers = await half.each(lambda part, i: part.answer(i))
             return await half.keys(answers)
 
-        [keys] = method.run.runtime.roll_out([first()])
+        [keys] = method.run.runtime.roll_out([first])
         agree = max(keys.count(key) for key in keys) / len(keys)
         assert judged is (agree < 0.6)
         asked.add(judged)

@@ -1,4 +1,6 @@
-"""The desk: services by name, an engine for every policy, roles, and several plays of each task."""
+"""The runtime: services by name, an engine for every policy, roles, and several episodes of each task."""
+
+from functools import partial
 
 import pytest
 
@@ -77,7 +79,9 @@ def test_flows_ask_any_service_by_name(random_policy):
         found: Grade = await Ask(GRADER, (str(number), None))
         return found.score
 
-    assert Runtime({"policy": random_policy}, grade, EngineConfig()).roll_out(map(rollout, (1, 2, 3))) == [
+    assert Runtime({"policy": random_policy}, grade, EngineConfig()).roll_out(
+        partial(rollout, number) for number in (1, 2, 3)
+    ) == [
         0.0,
         1.0,
         0.0,
@@ -101,6 +105,6 @@ def test_what_an_endpoint_wrote_is_not_read_past_a_models_positions(random_polic
         except Fault as fault:
             return fault.failure
 
-    short, long = runtime.roll_out([reply(5), reply(positions)])
+    short, long = runtime.roll_out([partial(reply, 5), partial(reply, positions)])
     assert short.role == "critic"
     assert (long.kind, f"{positions} positions" in long.reason) == ("endpoint_error", True)

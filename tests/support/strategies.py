@@ -24,7 +24,7 @@ def spent(method: Any, samples: Samples, strategy: Strategy, budget: int) -> tup
     async def go():
         return await strategy.choose(budgeted)
 
-    [chosen] = method.run.runtime.roll_out([go()])
+    [chosen] = method.run.runtime.roll_out([go])
     return chosen, budgeted
 
 

@@ -145,9 +145,14 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     grader = load_grader(config.data)
     if isinstance(grader, UserGrader):
         grader.check(task for split in problems.tasks.values() for task in split)
-    policies = load_policies(spec.models(config))
+    models = spec.models(config)
+    if measured is None and config.cluster.ranks and config.cluster.workers:
+        # This process neither trains nor samples: its copies leave the GPUs to those that do.
+        models = {name: model.model_copy(update={"device": "cpu"}) for name, model in models.items()}
+    policies = load_policies(models)
     names = tuple(policies)
-    _warn_of_bfloat16(policies, progress)
+    if not config.cluster.ranks:
+        _warn_of_bfloat16(policies, progress)
     warnings = [warning for policy in policies.values() for warning in policy_warnings(policy)]
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
     if measured is None:

@@ -317,13 +317,20 @@ class Learner:
     def state(self) -> dict[str, Tensor]:
         """The optimiser's state as flat tensors: safetensors holds nothing else, and loading it runs no code.
 
-        All processes of a group have to call it."""
+        All processes of a group have to call it. Rank 0 gets it, and the others get the number of updates alone: no
+        machine has memory for a state in each."""
         state: dict[str, Tensor] = {"num_updates": torch.tensor(self.num_updates)}
+
+        def add(name: str, value: Tensor) -> None:
+            gathered = whole(value.detach())
+            if self.group.rank == 0:
+                state[name] = gathered.cpu().contiguous()
+
         for index, master in enumerate(self.masters):
             for name, value in self.optimizer.state.get(master, {}).items():
-                state[f"{index}.{name}"] = whole(value.detach()).cpu().contiguous()
+                add(f"{index}.{name}", value)
             if master is not self.parameters[index]:
-                state[f"{index}.master"] = whole(master.detach()).cpu().contiguous()
+                add(f"{index}.master", master)
         return state
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:

@@ -41,10 +41,9 @@ def test_spec_9_10_the_paper_s_batch_makes_256_critiques_and_8_updates_a_step(me
 def test_spec_9_10_learning_rate_warms_up_and_ends_at_a_tenth_of_its_peak(method):
     made = method("stage1.num_steps=10", "stage1.learning.learning_rate=1e-3", "stage1.learning.warmup_steps=4")
     rule = phases_of(made)["stage1"].updates(1)["critic"]
-    learner = Learner(made.run.loop.policies["critic"], rule)
-    assert [learner.learning_rate(i) for i in range(5)] == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3])
-    assert learner.learning_rate(rule.num_updates) == pytest.approx(1e-4)
-    rates = [learner.learning_rate(i) for i in range(4, rule.num_updates)]
+    assert [rule.learning_rate(i) for i in range(5)] == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3])
+    assert rule.learning_rate(rule.num_updates) == pytest.approx(1e-4)
+    rates = [rule.learning_rate(i) for i in range(4, rule.num_updates)]
     assert rates == sorted(rates, reverse=True)
 
 
