@@ -9,7 +9,8 @@ import pytest
 
 from whet.errors import RunError
 from whet.rollout.parcels import pack, unpack
-from whet.types import Episode, Grade, Segment, Task
+from whet.rollout.services import Fault
+from whet.types import Episode, Failure, Grade, Segment, Task
 
 
 def segment(number: int, prefix: Segment | None = None) -> Segment:
@@ -79,6 +80,12 @@ def test_what_belongs_to_the_run_is_refused_with_its_name():
         RunError, match=r"as it holds the run's loop: give it what it needs of that by functools.partial"
     ):
         pack(partial(print, loop), {}, {"the run's loop": loop})
+
+
+def test_a_fault_keeps_its_failure():
+    fault = Fault(Failure(kind="grader_error", reason="broken", trace="line 3"))
+    again = unpack(pack(fault, {}), {})
+    assert (type(again), again.failure) == (Fault, fault.failure)
 
 
 def test_what_does_not_pickle_is_named():

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from whet.config.parts import EndpointConfig, EngineConfig, SamplingConfig
-from whet.engines.endpoint import EndpointEngine
+from whet.engines.endpoint import BudgetSpent, EndpointEngine
 from whet.models.lean import steady_positions
 from whet.rollout.driver import GRADER, Ask
 from whet.rollout.runtime import Runtime
@@ -108,3 +108,13 @@ def test_what_an_endpoint_wrote_is_not_read_past_a_models_positions(random_polic
     short, long = runtime.roll_out([partial(reply, 5), partial(reply, positions)])
     assert short.role == "critic"
     assert (long.kind, f"{positions} positions" in long.reason) == ("endpoint_error", True)
+
+
+def test_what_workers_spend_of_an_endpoints_tokens_counts_together(random_policy):
+    pytest.importorskip("openai", reason="openai is not installed; it comes with the extra 'endpoint'")
+    config = EndpointConfig(url="http://127.0.0.1:1/v1", model="nobody", max_tokens=100)
+    runtime = Runtime({"policy": random_policy}, grade, EngineConfig(), {"actor": EndpointEngine("actor", config)})
+    runtime.grow({"endpoint/actor.read": 40.0, "endpoint/actor.written": 20.0})
+    assert runtime.counts()["endpoint/actor.read"] == 40
+    with pytest.raises(BudgetSpent, match=r"actor: 120 tokens were read and written .* actor\.max_tokens = 100"):
+        runtime.grow({"endpoint/actor.read": 40.0, "endpoint/actor.written": 20.0})

@@ -195,7 +195,7 @@ class EndpointEngine:
     async def _send_with_retries(self, request: Mapping[str, Any], prompt: Prompt) -> Reply | Failure:
         rng, failure = random.Random(prompt.seed), Failure(kind="endpoint_error", reason="never asked")
         for attempt in range(self.config.retries + 1):
-            self._check_budget(prompt)
+            self.check_budget()
             self.counts["sent" if attempt == 0 else "retried"] += 1
             answer, wait_s = await self._send(request)
             if isinstance(answer, Reply) or wait_s is None:
@@ -206,11 +206,17 @@ class EndpointEngine:
         tried = f" ({self.config.retries + 1} times)" if self.config.retries else ""
         return Failure(kind=failure.kind, reason=failure.reason + tried, trace=failure.trace)
 
-    def _check_budget(self, prompt: Prompt) -> None:
-        budget, spent = self.config.max_tokens, self.counts["read"] + self.counts["written"]
+    def check_budget(self, elsewhere: float = 0.0) -> None:
+        """Check that tokens are left to spend.
+
+        Args:
+            elsewhere: tokens that this endpoint spent in other processes of the run.
+        Raises: BudgetSpent where none are.
+        """
+        budget, spent = self.config.max_tokens, self.counts["read"] + self.counts["written"] + elsewhere
         if budget is not None and spent >= budget:
             raise BudgetSpent(
-                f"{self.name}: {spent:,} tokens were read and written by {self.config.url} in this session, and "
+                f"{self.name}: {spent:,.0f} tokens were read and written by {self.config.url} in this session, and "
                 f"{self.name}.max_tokens = {budget:,}: `whet resume` begins a session, which may have as many again"
             )
 

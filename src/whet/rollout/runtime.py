@@ -137,9 +137,13 @@ class Runtime(Mapping[str, Any]):
         return self._num_before + sum(engine.num_tokens for _, engine in self._engines.values())
 
     def grow(self, growth: Mapping[str, float]) -> None:
-        """Add what workers counted to the counts."""
+        """Add what workers counted to the counts. Raises: BudgetSpent where an endpoint has no token left."""
         for name, value in growth.items():
             self._elsewhere[name] = self._elsewhere.get(name, 0.0) + value
+        for name, endpoint in self.endpoints.items():
+            endpoint.check_budget(
+                sum(self._elsewhere.get(f"endpoint/{name}.{kind}", 0) for kind in ("read", "written"))
+            )
 
     def counts(self) -> dict[str, float]:
         """Counts of the run so far, by metric: tokens, episodes, failures by kind, endpoint requests. Workers' too."""

@@ -38,6 +38,9 @@ class Fault(Exception):
         super().__init__(failure.reason)
         self.failure = failure
 
+    def __reduce__(self) -> tuple[type[Fault], tuple[Failure]]:  # an exception travels by its arguments
+        return type(self), (self.failure,)
+
 
 class Service(Protocol):
     """Answers tickets, in any order."""

@@ -15,7 +15,6 @@ from whet.config.reads import forget_reads
 from whet.methods.critic.critique_rl import CritiqueRL
 from whet.rewards import REWARDS
 from whet.run import launch, session
-from whet.trainer.learner import Learner
 from whet.types import Grade
 
 
