@@ -61,7 +61,7 @@ def evaluate(
         str, typer.Option(help="An agent to measure: a model's folder, or the URL of an endpoint (with --model).")
     ] = "",
     model: Annotated[str, typer.Option(help="Of the endpoint, the model's name.")] = "",
-    env: Annotated[str, typer.Option(help="The environments that it plays in, separated by commas.")] = "",
+    env: Annotated[str, typer.Option(help="The environments that it acts in, separated by commas.")] = "",
     benchmark: Annotated[
         str,
         typer.Option(
