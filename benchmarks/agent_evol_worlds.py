@@ -33,8 +33,6 @@ from statistics import fmean
 from typing import Any
 
 from study import (
-    Part,
-    accumulate,
     arguments,
     cell,
     greedy_metrics,
@@ -42,6 +40,7 @@ from study import (
     made_with,
     paired_lead,
     rows_of,
+    run_study,
     seconds_of,
     train,
     validated_success,
@@ -220,25 +219,9 @@ def markdown(result: Mapping[str, Any]) -> str:
 
 def main() -> None:
     options = arguments(__doc__, "agent_evol_worlds", seeds=SEEDS, processes=2)
-    root, extra = options.root, options.settings
-    settings = {
-        "share": BASE_SHARE,
-        "plays": NUM_EXPERT_EPISODES,
-        "data": PLAIN,
-        "base": BASE,
-        "evol": EVOL,
-        "clone": CLONE,
-    }
-    part = Part(
-        place=("found",),
-        settings={**settings, "extra": extra},
-        seeds=options.seeds,
-        run=lambda seed: run_one(root, seed, extra),
-        folder=lambda seed: root / f"seed{seed}",
-        is_whole=lambda seed: is_whole(root, seed),
-        measure=lambda seed: measure(root / f"seed{seed}"),
-    )
-    print(markdown(accumulate(options, [part], markdown)))
+    runs = {"data": PLAIN, "base": BASE, "evol": EVOL, "clone": CLONE}
+    settings = {"share": BASE_SHARE, "plays": NUM_EXPERT_EPISODES, **runs}
+    run_study(options, settings, run_one, is_whole, measure, markdown)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,11 @@ import whet
 from support.browser import watched
 from support.commands import Quiet, config_of
 from support.commands import whet as command
+from support.critique_rows import record_of_row
 from support.faulty_server import faulty
 from support.files import write_jsonl
 from whet.cli import app
-from whet.methods.critique_data.formats import MathCritique, record_of_row
+from whet.methods.critique_data.formats import MathCritique
 from whet.methods.critique_data.records import FILES
 from whet.methods.report_specs import load_report
 from whet.report.page import write_report
