@@ -33,8 +33,6 @@ from statistics import fmean
 from typing import Any
 
 from study import (
-    Part,
-    accumulate,
     arguments,
     cell,
     greedy_metrics,
@@ -42,12 +40,13 @@ from study import (
     made_with,
     paired_lead,
     rows_of,
+    run_study,
     seconds_of,
     train,
     validated_success,
 )
 from whet.envs import ENVIRONMENTS
-from whet.methods.agent.agent_clone import NUM_PLAYS, SHALLOW
+from whet.methods.agent.agent_clone import NUM_EXPERT_EPISODES, SHALLOW
 from whet.methods.agent.evolution import item_of, some_of
 from whet.methods.environment_tasks import load_environment_tasks, rules_of
 from whet.trajectories.experts import expert_trajectories
@@ -94,22 +93,22 @@ RUNS = ("base", *ARMS)
 
 
 def demonstrations(file: Path, seed: int, share: float) -> Path:
-    """The expert's episodes of a part of the training items, `NUM_PLAYS` of each, written once a seed."""
+    """The expert's episodes of a part of the training items, `NUM_EXPERT_EPISODES` of each, written once a seed."""
     if not file.exists():
         items = [
             item_of(task)[1] for task in some_of(load_environment_tasks(SHALLOW).tasks["train"], share, seed, "base")
         ]
         settings = SHALLOW.settings["textcraft"]
         info = ENVIRONMENTS.get("textcraft").settled(settings)
-        plays = (
+        episodes = (
             expert_trajectories(
-                info, items, rules=rules_of(info, "plain").text, seed=seed * NUM_PLAYS + roll_out, settings=settings,
-                max_turns=LIMIT, format="plain",
+                info, items, rules=rules_of(info, "plain").text, seed=seed * NUM_EXPERT_EPISODES + roll_out,
+                settings=settings, max_turns=LIMIT, format="plain",
             )
-            for roll_out in range(NUM_PLAYS)
+            for roll_out in range(NUM_EXPERT_EPISODES)
         )  # fmt: skip
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_trajectories(file, chain.from_iterable(plays))
+        write_trajectories(file, chain.from_iterable(episodes))
     return file
 
 
@@ -220,18 +219,9 @@ def markdown(result: Mapping[str, Any]) -> str:
 
 def main() -> None:
     options = arguments(__doc__, "agent_evol_worlds", seeds=SEEDS, processes=2)
-    root, extra = options.root, options.settings
-    settings = {"share": BASE_SHARE, "plays": NUM_PLAYS, "data": PLAIN, "base": BASE, "evol": EVOL, "clone": CLONE}
-    part = Part(
-        place=("found",),
-        settings={**settings, "extra": extra},
-        seeds=options.seeds,
-        run=lambda seed: run_one(root, seed, extra),
-        folder=lambda seed: root / f"seed{seed}",
-        is_whole=lambda seed: is_whole(root, seed),
-        measure=lambda seed: measure(root / f"seed{seed}"),
-    )
-    print(markdown(accumulate(options, [part], markdown)))
+    runs = {"data": PLAIN, "base": BASE, "evol": EVOL, "clone": CLONE}
+    settings = {"share": BASE_SHARE, "plays": NUM_EXPERT_EPISODES, **runs}
+    run_study(options, settings, run_one, is_whole, measure, markdown)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,6 @@ from statistics import fmean
 from typing import Any
 
 from study import (
-    Part,
-    accumulate,
     arguments,
     cell,
     greedy_metrics,
@@ -38,6 +36,7 @@ from study import (
     minus,
     paired_lead,
     rows_of,
+    run_study,
     seconds_of,
     train,
     validated_success,
@@ -157,17 +156,8 @@ def markdown(result: Mapping[str, Any]) -> str:
 
 def main() -> None:
     options = arguments(__doc__, "agents_careless", seeds=SEEDS, processes=2)
-    root, extra = options.root, options.settings
-    part = Part(
-        place=("found",),
-        settings={"clones": CLONES, "presets": PRESETS, "extra": extra},
-        seeds=options.seeds,
-        run=lambda seed: run_one(root, seed, extra),
-        folder=lambda seed: root / f"seed{seed}",
-        is_whole=lambda seed: is_whole(root, seed),
-        measure=lambda seed: measure(root / f"seed{seed}"),
-    )
-    print(markdown(accumulate(options, [part], markdown)))
+    settings = {"clones": CLONES, "presets": PRESETS}
+    run_study(options, settings, run_one, is_whole, measure, markdown)
 
 
 if __name__ == "__main__":

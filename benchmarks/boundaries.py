@@ -46,7 +46,7 @@ from whet.rollout.driver import roll_out
 from whet.rollout.environments import Environments
 from whet.rollout.roles import written
 from whet.serve.app import serve
-from whet.serve.models import Cast
+from whet.serve.models import ServedPolicies
 from whet.tasks.prompts import find_prompts
 from whet.types import Failure, Sampling, Task
 
@@ -71,8 +71,8 @@ def run_server(positions: int | None, address: Any) -> None:
     if positions is not None:
         policies["policy"].causal_lm.config.max_position_embeddings = positions
     limits = {"policy": SamplingConfig(max_new_tokens=8)}
-    cast = Cast(policies, limits, find_prompts("chains"), lambda text, words: {}, EngineConfig(), (), 0)
-    serve(cast, "127.0.0.1", 0, address.put)
+    served = ServedPolicies(policies, limits, find_prompts("chains"), lambda text, words: {}, EngineConfig(), (), 0)
+    serve(served, "127.0.0.1", 0, address.put)
 
 
 @contextmanager

@@ -31,8 +31,6 @@ from statistics import fmean
 from typing import Any
 
 from study import (
-    Part,
-    accumulate,
     arguments,
     cell,
     machine,
@@ -40,6 +38,7 @@ from study import (
     minus,
     policies_of,
     rows_of,
+    run_study,
     seconds_of,
     train,
     validated_success,
@@ -221,18 +220,9 @@ def markdown(result: Mapping[str, Any]) -> str:
 
 def main() -> None:
     options = arguments(__doc__, "scaling_inter", seeds=SEEDS, processes=2)
-    root, extra = options.root, options.settings
     arms = {arm: settings for arm, (_, settings) in ARMS.items()}
-    part = Part(
-        place=("found",),
-        settings={"data": DATA, "play": PLAY, "start": START, "rl": RL, "arms": arms, "extra": extra},
-        seeds=options.seeds,
-        run=lambda seed: run_one(root, seed, extra),
-        folder=lambda seed: root / f"seed{seed}",
-        is_whole=lambda seed: is_whole(root, seed),
-        measure=lambda seed: measure(root / f"seed{seed}"),
-    )
-    print(markdown(accumulate(options, [part], markdown)))
+    settings = {"data": DATA, "play": PLAY, "start": START, "rl": RL, "arms": arms}
+    run_study(options, settings, run_one, is_whole, measure, markdown)
 
 
 if __name__ == "__main__":

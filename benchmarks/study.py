@@ -366,6 +366,31 @@ def accumulate(
     return result
 
 
+def run_study(
+    options: argparse.Namespace, settings: Mapping[str, Any], run: Callable[[Path, int, Sequence[str]], None],
+    is_whole: Callable[[Path, int], bool], measure: Callable[[Path], Mapping[str, Any]],
+    markdown: Callable[[Mapping[str, Any]], str],
+) -> None:  # fmt: skip
+    """A study of one table, `found`: runs its seeds, adds them to the result file and prints it.
+
+    Args:
+        settings: what its seeds must share, beside those of the command line.
+        run: trains what is missing of a seed, from the root, the seed and the command line's settings.
+        measure: a seed's numbers, from its folder.
+    """
+    root, extra = options.root, options.settings
+    part = Part(
+        place=("found",),
+        settings={**settings, "extra": extra},
+        seeds=options.seeds,
+        run=lambda seed: run(root, seed, extra),
+        folder=lambda seed: root / f"seed{seed}",
+        is_whole=lambda seed: is_whole(root, seed),
+        measure=lambda seed: measure(root / f"seed{seed}"),
+    )
+    print(markdown(accumulate(options, [part], markdown)))
+
+
 def made_with(table: Table) -> list[str]:
     """Lines that name each machine and commit of a table, with the seeds that were made there."""
     seeds: dict[str, list[str]] = {}

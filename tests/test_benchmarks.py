@@ -493,7 +493,7 @@ def test_what_is_demonstrated_explored_and_validated_has_no_item_in_common(tmp_p
     assert shown <= {item_of(task) for task in tasks["train"]}
     assert not shown & {item_of(task) for split in ("validation", "test") for task in tasks[split]}
     assert len(shown) == 5
-    assert len(read_trajectories(file)) == 5 * agent_evol_worlds.NUM_PLAYS
+    assert len(read_trajectories(file)) == 5 * agent_evol_worlds.NUM_EXPERT_EPISODES
     for method, own in (("agent_clone", agent_evol_worlds.BASE), ("agent_clone", agent_evol_worlds.CLONE)):
         clone = config_of(method, None, [*agent_evol_worlds.PLAIN, *own, f"trajectories=[{file}]"])
         assert clone.data == data

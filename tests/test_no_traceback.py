@@ -321,6 +321,11 @@ def test_an_option_that_would_change_nothing(options, says):
     assert says in said("eval", "grpo", *options)
 
 
+def test_a_temperature_of_a_greedy_agent_would_change_nothing():
+    sentence = said("eval", "--policy", "tiny:textcraft", "--env", "textcraft", "--temperature", 0.5)
+    assert "--temperature is of samples" in sentence
+
+
 def test_an_error_whose_text_breaks(capsys):
     class Broken(WhetError):
         def __str__(self) -> str:

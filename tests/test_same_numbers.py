@@ -324,7 +324,7 @@ def test_the_tables_come_from_a_file(tmp_path):
 
 def test_the_file_has_todays_settings_and_methods():
     """Each new name exists today, no former one does, and the codemod made the same change."""
-    config = {method: set(names(type(config_of(method)))) for method in ("grpo", "agent")}
+    config = {method: set(names(type(config_of(method)))) for method in ("grpo", "agent", "agent_clone")}
     keys = set[str]().union(*config.values())
     for former, new in RENAMED.settings.items():
         key = new.partition("=")[0]

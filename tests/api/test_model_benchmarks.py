@@ -118,6 +118,20 @@ def test_a_grader_that_breaks_is_counted_and_left_out(tmp_path, chains):
     assert f"2 without a score: the benchmark 'digit:half' of {file}, line 14, raised OSError: gone in grade" in shown
 
 
+def test_a_grading_without_end_is_stopped_counted_and_left_out(tmp_path, chains):
+    """It catches every exception, too; the replies before and after it are graded."""
+    hangs = (
+        "        while task.id == '1':\n            try:\n                sum(range(1000))\n"
+        "            except Exception:\n                pass\n        last ="
+    )
+    text = DIGIT.replace("        last =", hangs).replace('"digit"', '"digit:endless"')
+    file, data = digit_file(tmp_path, chains, text)
+    settings = [f"file={data}", "prompts=chains", f"plugins=[{file}]", "limit=3", "timeout_s=0.5"]
+    shown = " ".join(command("eval", "tiny", "--benchmark", "digit:endless", *settings).stdout.split())
+    assert "n 3 grader_errors 1 " in shown
+    assert f"1 without a score: the benchmark 'digit:endless' of {file}: grade took longer than 0.5 s; mend it" in shown
+
+
 def test_a_critic_finds_first_errors_and_a_run_keeps_its_replies(labelled, critic_run):
     by_model = whet.evaluate("tiny", benchmark="first_error", file=str(labelled), prompts="chains")["policy"]
     assert by_model["n"] == NUM
@@ -227,7 +241,7 @@ def test_what_cannot_be_measured_is_a_sentence(tmp_path, labelled, critic_run, c
         assert "\n" not in str(error.value)
 
 
-READS = "it reads file, limit, policy, prompts, max_new_tokens, device, dtype; leave"
+READS = "it reads file, limit, policy, prompts, max_new_tokens, timeout_s, device, dtype; leave"
 
 
 @pytest.mark.parametrize(
@@ -238,7 +252,8 @@ READS = "it reads file, limit, policy, prompts, max_new_tokens, device, dtype; l
          f"does not read names, split, temperature: {READS} them out"),
         ("first_error", {"group_size": 8}, f"does not read group_size: {READS} group_size out"),
         ("processbench", {"prompts": "chains"},
-         "does not read prompts: it reads file, limit, policy, max_new_tokens, device, dtype; leave prompts out"),
+         "does not read prompts: it reads file, limit, policy, max_new_tokens, timeout_s, device, dtype; "
+         "leave prompts out"),
         ("digit", {"group_size": 8, "refinements": 2}, f"does not read refinements, group_size: {READS} them out"),
     ],
 )  # fmt: skip

@@ -45,6 +45,7 @@ def page(tmp_path) -> dict[str, Path]:
     assert files.keys() >= {
         *(
             "mine.py",
+            "half.py",
             "mine.yaml",
             "short.yaml",
             "filtered.py",
@@ -55,6 +56,13 @@ def page(tmp_path) -> dict[str, Path]:
         ),
     }
     return files
+
+
+def test_the_readme_shows_the_same_file_as_the_page():
+    readme = Path(__file__).parents[2] / "README.md"
+    shown = [re.findall(r"```python\n# mine\.py\n.*?```", p.read_text("utf-8"), re.DOTALL) for p in (readme, PAGE)]
+    assert shown[0] == shown[1]
+    assert len(shown[0]) == 1
 
 
 def imported(code: str) -> Iterator[str]:
@@ -93,13 +101,13 @@ def test_a_file_with_a_grader_loads_no_torch_by_the_kit(tmp_path):
 
 
 def test_the_parts_of_the_page_are_listed(page):
-    names = ("mine.py", "filtered.py", "agent_filtered.py", "capped.py", "patient.py", "digit.py")
+    names = ("mine.py", "half.py", "filtered.py", "agent_filtered.py", "capped.py", "patient.py", "digit.py")
     files = [f"--plugins={page[name]}" for name in names]
     listed = " ".join(command("list", *files).stdout.split())
     for line in (
         "last_word Right where the last word is the answer. mine.py",
         "brief 1 for a reply of one token, less the longer it is. mine.py",
-        "half_mean Less half of the group's mean. mine.py",
+        "half_mean Less half of the group's mean. half.py",
         "filtered Imitation of one's own right replies (2304.06767) filtered.py",
         "agent_filtered Imitation of an agent's own successful episodes agent_filtered.py",
         "capped The surrogate, with a cap on the ratio. capped.py",
@@ -154,7 +162,7 @@ def test_the_other_parts_of_the_page_train(page, tmp_path, random_model):
         "evaluation.num_validation=4", "evaluation.num_test=4", "data.num_train=16", "num_threads=1",
     ]  # fmt: skip
     command("train", "filtered", f"plugins=[{page['filtered.py']}]", *small, "--out", tmp_path / "filtered")
-    mine = [f"plugins=[{page['mine.py']}]", "rewards={brief: 0.1}", "advantage=half_mean"]
+    mine = [f"plugins=[{page['mine.py']},{page['half.py']}]", "rewards={brief: 0.1}", "advantage=half_mean"]
     command("train", "grpo", *mine, f"prompts={page['mine.yaml']}", *small, "--out", tmp_path / "mine")
     [row] = [row for row in logged(tmp_path / "mine") if row["phase"] == "train" and row["step"] == 1]
     assert 0 < row["reward/brief"] <= 1

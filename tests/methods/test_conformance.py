@@ -41,7 +41,7 @@ from whet.rollout.scripted import SCRIPTED_AGENTS
 from whet.run import launch, session, start
 from whet.run.evaluate import evaluate
 from whet.run.load import load_run
-from whet.serve.models import cast_of
+from whet.serve.models import served_policies
 from whet.trainer.loop import Stopped
 
 SIZES: dict[str, object] = {
@@ -362,7 +362,7 @@ def test_its_best_policy_can_be_used_from_a_copy_of_its_folder(made, tmp_path):
     if "answer" in asked:
         assert whet.load_actor(copy).answer("7 + 5 * 3")
     if "act" in asked:
-        assert trained.best in cast_of(trained).names, "an endpoint plays it"
+        assert trained.best in served_policies(trained).names, "an endpoint plays it"
     if not asked & {"answer", "critique"}:
         return
     talk = CliRunner().invoke(

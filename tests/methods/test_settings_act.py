@@ -193,7 +193,7 @@ def test_no_preset_is_refused_and_idle_settings_say_why(name):
          "iterations has no effect: stage1.num_steps is 0 and stage2.num_steps is 0. "),
         ("agent_critic", ("stage2.discrimination=false", "stage2.combine=additive"), "stage2.combine has no effect: "),
         ("agent_critic", ("warm_start.critiqued=0", "warm_start.misled=0.5"), "warm_start.misled has no effect: "),
-        ("agent_evol", ("trajectories=[a]", "expert.num_plays=2"), "expert.num_plays has no effect: "),
+        ("agent_evol", ("trajectories=[a]", "expert.num_episodes=2"), "expert.num_episodes has no effect: "),
     ],
 )  # fmt: skip
 def test_settings_that_were_let_through_are_refused(name, settings, says):

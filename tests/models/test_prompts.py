@@ -16,7 +16,7 @@ from whet.config.parts import ModelConfig
 from whet.methods.critic.critique_rl import CritiqueRLConfig
 from whet.methods.warm_start import check_texts, demonstration_row
 from whet.models.policy import Policy, load_policies
-from whet.models.prompts import Conversation, check_prompts, measured
+from whet.models.prompts import Conversation, check_prompts, measured, of_rounds
 from whet.models.stand_in import CHATML
 from whet.models.tiny import tiny_tokenizer
 from whet.rollout.critique import CritiqueRound
@@ -165,6 +165,29 @@ def test_a_question_with_such_a_character_is_refused(random_model):
     assert policies["actor"].tokenizer.decode(policies["actor"].tokenizer.encode("7 ÷ 5")) == "75"  # why
     with pytest.raises(ConfigError, match=r"actor.path has no token for '÷' in '7 ÷ 5'"):
         check_prompts(solve("7 + 5", "7 ÷ 5"), policies)
+
+
+@pytest.mark.parametrize("name", ["english", "short", "steps"])
+@pytest.mark.parametrize("data", ["chains", "file"])
+def test_prompts_whose_words_the_tiny_tokenizer_lacks_are_refused(random_model, tmp_path, name, data):
+    file = lines(tmp_path / "data.jsonl", *({"question": f"{n} + {n}", "answer": "2"} for n in range(10)))
+    more = ["data.kind=file", f"data.path={file}"] if data == "file" else []
+    settings = [f"actor.path={random_model}", f"critic.path={random_model}", f"prompts={name}", *more]
+    settings += ["warm_start.actor_steps=0", "warm_start.critic_steps=0"]
+    with pytest.raises(ConfigError, match=r"packaged tiny model, actor.path, does not know the words of these prompts"):
+        prepared(load(CritiqueRLConfig, None, settings), tmp_path / "run")
+
+
+def test_words_and_prefills_of_a_template_that_a_tokenizer_lacks_are_named(random_model, words):
+    policies = load_policies({"actor": ModelConfig(path=str(random_model))})
+    check_prompts(of_rounds(("actor", "actor"), CHAINS, [("7 + 5",)], 100, num_rounds=3), policies)
+    with pytest.raises(ConfigError, match="would leave 'S', 'o' out of 'So'"):
+        check_prompts([replace(solve("7 + 5")[0], prefill="So")], policies)
+    wordlevel = Tokenizer(models.WordLevel({"[UNK]": 0, "7": 1}, unk_token="[UNK]"))
+    few = PreTrainedTokenizerFast(tokenizer_object=wordlevel, unk_token="[UNK]", chat_template=CHATML)
+    actor = replace(policies["actor"], tokenizer=few)
+    with pytest.raises(ConfigError, match=r"no token for 'S', 'o', .* in the words of the prompts \('Solve: 7'\)"):
+        check_prompts(solve("7"), {"actor": actor})
 
 
 def test_what_a_tokenizer_rewrites_is_not_lost(words):

@@ -157,6 +157,23 @@ def test_drift_of_what_a_method_keeps_and_trains_on_again_is_no_error(tmp_path):
     assert "is meant here: it trains on the games of all rounds" in note.text
 
 
+def test_a_warm_start_that_is_stubborn_on_purpose_is_no_alarm(tmp_path):
+    rows = [{"loss/nll": 1.0, "validation/acc": acc} for acc in (0.5, 0.2)]
+    spec = replace(SOLVE, training=("validation/acc",))
+    assert notes_of(tmp_path, rows, report_spec=spec)["Falling accuracy"].level == "bad"
+    notes = notes_of(tmp_path, rows, report_spec=replace(spec, lowered={"train": "it is stubborn"}))
+    assert "Falling accuracy" not in notes
+    assert notes["Accuracy"].text == "Validation accuracy went from 50.0 % to 20.0 %, on purpose: it is stubborn."
+
+
+@pytest.mark.parametrize(("flat", "is_said"), [(0.0, True), (0.5, False), (0.6, False)])
+def test_groups_that_are_all_wrong_and_yet_rewarded_differently_are_explained(tmp_path, flat, is_said):
+    row = {"reward/mean": 0.5, "group/no_signal": flat, "group/all_right": 0.0, "group/all_wrong": 0.5}
+    text = notes_of(tmp_path, [row])["Groups without signal"].text
+    assert "50.0 % all wrong" in text
+    assert ("only other terms than the score, such as a penalty on length, make the rewards differ" in text) == is_said
+
+
 @pytest.mark.parametrize("is_compared", [True, False])
 def test_equal_rewards_are_a_loss_only_where_groups_are_compared(tmp_path, is_compared):
     rows = [{"reward/mean": 0.5, "group/no_signal": 0.9, "group/all_right": 0.0, "group/all_wrong": 0.9}]

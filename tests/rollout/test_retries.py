@@ -20,7 +20,7 @@ TASKS = [Task(id=str(number), prompt="?") for number in range(50)]
 
 
 class Crashing:
-    """An environment that crashes at random, by a seed, for a share of the plays."""
+    """An environment that crashes at random, by a seed, for a share of the rollouts."""
 
     def __init__(self, share: float) -> None:
         self.share, self.seeds = share, []
@@ -88,13 +88,13 @@ def test_a_budget_of_one_never_ends_a_play(monkeypatch):
     }  # fmt: skip
 
 
-def test_the_budget_looks_back_on_the_latest_plays():
+def test_the_budget_looks_back_on_the_latest_rollouts():
     episode_counts, task = EpisodeCounts(budget=0.5), TASKS[0]
     for _ in range(1000):
         episode_counts.count(Episode(task=task, segments=()), again=False)
     for _ in range(LATEST // 2):
         episode_counts.count(Episode(task=task, segments=(), outcome="timeout", reason="late"), again=False)
-    with pytest.raises(TooManyFaults, match="101 of the last 200 plays failed"):
+    with pytest.raises(TooManyFaults, match="101 of the last 200 rollouts failed"):
         episode_counts.count(Episode(task=task, segments=(), outcome="timeout", reason="late"), again=False)
 
 

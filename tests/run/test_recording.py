@@ -135,7 +135,7 @@ def run(*arguments):
 @pytest.mark.parametrize(
     ("wanted", "says"),
     [
-        ({"player": "expert", "against": "own", "num_samples": 2}, "expert plays by rule: give a policy"),
+        ({"player": "expert", "against": "own", "num_samples": 2}, "expert acts by rule: give a policy"),
         ({"player": "policy", "against": "own"}, "ask for 2 samples or more"),
     ],
 )
@@ -262,9 +262,9 @@ def test_a_world_that_hangs_under_an_expert_is_left(tmp_path, monkeypatch):
     [said] = [warning for warning in session.algorithm.run.warnings if "left out" in warning]
     told = (
         r"7 of 19 items are left out, as their environments failed; "
-        r"the first: hanging, item \d+: its expert could not play"
+        r"the first: hanging, item \d+: its expert failed at it"
     )
-    assert re.fullmatch(told + r" it: no answer within 0.25 s \(pool.timeout_s\)", said)
+    assert re.fullmatch(told + r": no answer within 0.25 s \(pool.timeout_s\)", said)
     strict = config_of("agent_clone", None, [*settings, "faults.budget=0.3"])
     with pytest.raises(EnvError, match="7 of 19 items are left out"):
         prepare(strict, Silent(), RunFolder(tmp_path / "strict"))

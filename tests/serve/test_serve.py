@@ -29,7 +29,7 @@ from whet.engines.local import LocalEngine
 from whet.rollout.roles import render
 from whet.run.load import load_run
 from whet.serve.app import app_of
-from whet.serve.models import Cast, cast_of
+from whet.serve.models import ServedPolicies, served_policies
 from whet.serve.scheduler import Scheduler
 from whet.types import Completion, Request, Sampling
 
@@ -50,15 +50,15 @@ def run(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cast(run) -> Cast:
+def cast(run) -> ServedPolicies:
     """With a policy beside those of the run that never ends a reply by itself."""
-    found = cast_of(load_run(run))
+    found = served_policies(load_run(run))
     endless = replace(found.policies[CRITIC], stop_ids=frozenset())
     return replace(found, policies={**found.policies, ENDLESS: endless}, limits={**found.limits, ENDLESS: LIMITS})
 
 
 @contextmanager
-def served(cast: Cast) -> Iterator[str]:
+def served(cast: ServedPolicies) -> Iterator[str]:
     """A server of the cast in a thread."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
@@ -88,7 +88,7 @@ def asked(text: str = CRITIQUE) -> list[Any]:
     return [{"role": "user", "content": text}]
 
 
-def alone(cast: Cast, text: str, policy: str = CRITIC, *, max_new_tokens: int = 80) -> str:
+def alone(cast: ServedPolicies, text: str, policy: str = CRITIC, *, max_new_tokens: int = 80) -> str:
     """What the engine writes by itself, greedily."""
     found = cast.policies[policy]
     context = render(found.tokenizer, asked(text))
@@ -464,7 +464,7 @@ def test_an_agent_behind_an_endpoint_plays_as_it_does_in_its_run(tmp_path):
         "agent_grpo", out=tmp_path / "run", progress=False, num_threads=1, num_steps=1, prompts_per_step=2,
         group_size=2, max_turns=3, data=data, evaluation=limits, policy={"path": "tiny_agent"},
     )  # fmt: skip
-    with served(cast_of(load_run(run.folder))) as address:
+    with served(served_policies(load_run(run.folder))) as address:
         role = {"kind": "endpoint", "url": f"{address}/v1", "model": "policy_best"}
         found = whet.evaluate("agent", names="policy", policy=role, data=data, evaluation=limits, rules=False)
     wanted = run.table["after"]

@@ -23,7 +23,7 @@ from whet.errors import WhetError
 from whet.models.policy import load_policies
 from whet.serve.app import app_of
 from whet.serve.limits import Gate, is_certainly_longer
-from whet.serve.models import Cast
+from whet.serve.models import ServedPolicies
 from whet.serve.schemas import ChatRequest
 from whet.tasks.prompts import find_prompts
 
@@ -32,15 +32,15 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def cast() -> Cast:
+def cast() -> ServedPolicies:
     """The shipped model, and one that reads as much as it is given."""
     policies = load_policies({"policy": ModelConfig()})
     limits = {"policy": SamplingConfig(max_new_tokens=8)}
-    return Cast(policies, limits, find_prompts("chains"), lambda text, words: {}, EngineConfig(), (), 0)
+    return ServedPolicies(policies, limits, find_prompts("chains"), lambda text, words: {}, EngineConfig(), (), 0)
 
 
 @contextmanager
-def served(cast: Cast, **settings) -> Iterator[str]:
+def served(cast: ServedPolicies, **settings) -> Iterator[str]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app_of(cast, **settings), log_level="warning"))

@@ -73,7 +73,12 @@ def test_layouts(tmp_path, row, kind, prompt, answer):
         ("aqua/test.jsonl", "254 AQuA rows (question, options, correct)", 254, "A"),
         ("amc23/test.jsonl", "40 plain rows (question, answer)", 40, "27"),
         ("realcritic/math/test.jsonl", "268 RealCritic rows (question, gt)", 268, r"\frac{7}{2}"),
-        ("asdiv/test.jsonl", "2215 ASDiv rows (body, question, answer), 1 dropped as repeated questions", 2214, "9"),
+        (
+            "asdiv/test.jsonl",
+            "2215 ASDiv rows (body, question, answer), 1 dropped as repeated questions (line 677 repeats line 676)",
+            2214,
+            "9",
+        ),
     ],
 )
 def test_real_files(name, sentence, count, first):
@@ -102,7 +107,10 @@ def test_repeated_questions_are_dropped_and_counted(tmp_path):
     rows = [{"question": q, "answer": a} for q, a in [("1?", "1"), ("1?\n", "1"), (" 1?", "5"), ("2?", "2")]]
     found = read_tasks(write(tmp_path, *rows))
     assert [task.answer for task in found.tasks] == ["1", "2"]
-    assert "2 dropped as repeated questions (1 of them with another answer than the first)" in found.recognised
+    dropped = "(line 2 repeats line 1, line 3 repeats line 1; 1 of them with another answer than the first)"
+    assert f"2 dropped as repeated questions {dropped}" in found.recognised
+    many = read_tasks(write(tmp_path, *([rows[-1]] * 6))).recognised
+    assert many.endswith("line 4 repeats line 1, and 2 more)")
 
 
 def test_json_lists_blank_lines_and_byte_order_marks(tmp_path):

@@ -70,7 +70,7 @@ def test_the_cause_of_steps_without_credit():
     assert (found.event, found.level) == ("all_right", "info")
     assert "120 of 128 replies are right" in found.text
     _, found = after_replies(Watch(begun=True), [replace(WRONG, right=4)], 1)
-    assert "paid alike (4 of 8 are right); try more of them a problem" in found.text
+    assert "have equal rewards (4 of 8 are right); try more of them a problem" in found.text
 
 
 @pytest.mark.parametrize(

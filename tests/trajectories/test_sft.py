@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from whet.models.tiny import tiny_tokenizer
 from whet.tasks.files import DataError
 from whet.trajectories.files import read_trajectories
-from whet.trajectories.masks import TRAINED, as_mapping, piece_mask, response_mask, reward_index, sft_messages, sft_row
+from whet.trajectories.masks import TRAINED, piece_mask, sft_messages, sft_row
 from whet.trajectories.preferences import preference_pairs
 from whet.trajectories.records import Message, Trajectory
 
@@ -42,6 +42,10 @@ def bits(text):
     return tuple(bit == "1" for part in text.split() for n, bit in [part.split("x")] for _ in range(int(n)))
 
 
+def response_mask(pieces):
+    return piece_mask([piece for piece in pieces if piece[0] != "prompt"])
+
+
 def test_three_turns_by_hand():
     mask = response_mask(PIECES)
     assert mask == bits("11x0 4x0 6x1 8x0 4x0 5x1 7x0 4x0 4x1 6x0")
@@ -49,36 +53,14 @@ def test_three_turns_by_hand():
     assert piece_mask(PIECES) == (*[False] * 20, *mask)
 
 
-def test_the_reward_is_on_a_token_that_the_model_wrote():
-    mask = response_mask(PIECES)
-    published = len(mask) - 1  # the last token of all, which the environment wrote
-    assert (reward_index(mask), published) == (52, 58)
-    assert mask[52]
-    assert not mask[58]
-    reward = [0.0] * 59
-    reward[published] = 1.0
-    assert sum(given for given, trains in zip(reward, mask, strict=True) if trains) == 0  # lost, as published
-    assert reward_index([False, False]) is None
-    assert reward_index([]) is None
-
-
-@pytest.mark.parametrize(
-    ("most", "ones", "last"), [(50, 12, 49), (18, 3, 17), (15, 0, None), (59, 15, 52), (99, 15, 52)]
-)
-def test_a_response_that_is_cut(most, ones, last):
-    mask = response_mask(PIECES, most)
-    assert (len(mask), sum(mask), reward_index(mask)) == (min(most, 59), ones, last)
-
-
 KINDS = ("prompt", "frame", "observation", "answer", "end", "untrained")
 
 
-@given(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 5))), st.integers(0, 40))
-def test_laws_of_the_mask(pieces, most):
+@given(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 5))))
+def test_laws_of_the_mask(pieces):
     mask = piece_mask(pieces)
     assert len(mask) == sum(length for _, length in pieces)
     assert sum(mask) == sum(length for kind, length in pieces if kind in TRAINED)
-    assert response_mask(pieces, most) == response_mask(pieces)[:most]
     halves = piece_mask([(kind, part) for kind, length in pieces for part in (length // 2, length - length // 2)])
     assert halves == mask
 
@@ -129,7 +111,6 @@ def test_a_chat_template_gives_the_worked_numbers():
     assert (row.num_prompt, len(row.ids), len(row.mask)) == (20, 79, 79)
     assert row.mask[20:] == response_mask(PIECES)
     assert response_mask(row.pieces) == response_mask(PIECES)
-    assert reward_index(row.mask[20:]) == 52
     trained = [each for each, trains in zip(row.ids, row.mask, strict=True) if trains]
     assert words(CHATML).decode(trained) == "b b b b b <|im_end|> d d d d <|im_end|> f f f <|im_end|>"
 
@@ -141,7 +122,6 @@ def test_a_row_is_what_the_template_writes():
         row = sft_row(THREE, tokenizer)
         assert list(row.ids) == tokenizer.apply_chat_template(chat, tokenize=True, return_dict=False)
         assert sum(row.mask) == 15
-    assert as_mapping(sft_row(THREE, words(CHATML)))["loss_mask"][20:] == [int(bit) for bit in response_mask(PIECES)]
 
 
 def test_loss_is_honoured():
@@ -227,4 +207,4 @@ def test_published_trajectories_become_rows(data_folder):
         row = sft_row(each, tokenizer)
         ends = [at for at, trains in enumerate(row.mask) if trains and row.ids[at] == tokenizer.eos_token_id]
         assert len(ends) == each.num_turns
-        assert ends[-1] == reward_index(row.mask) == len(row.ids) - 1  # nothing follows the last action
+        assert ends[-1] == len(row.ids) - 1  # nothing follows the last action

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from whet.envs.protocol import EnvError
 from whet.tasks.files import DataError
 from whet.trajectories.files import (
-    read_items,
     read_rollouts,
     read_trajectories,
     read_trials,
-    write_items,
     write_rollouts,
     write_trajectories,
 )  # fmt: skip
@@ -57,19 +55,10 @@ def test_conversations_may_be_python_in_a_text(name, data_folder, tmp_path):
     assert read_trajectories(tmp_path / "literal.json") == read_trajectories(path)
 
 
-def test_published_item_lists_round_trip(data_folder, tmp_path):
-    paths = sorted((data_folder / "agentgym/RL-ids").glob("*/*.json"))
-    assert len(paths) == 27
-    for path in [*paths, data_folder / "agentgym/AgentEval/webarena_test.json"]:
-        items = read_items(path)
-        write_items(tmp_path / "items.json", items)
-        assert read_items(tmp_path / "items.json") == items
-        assert len({environment_of(item) for item in items}) == 1, path
-
-
 def test_alfworld_numbers_come_from_its_mappings(data_folder):
     trials = read_trials(data_folder / "agentgym/alfworld/mappings_train.json")
-    items = read_items(data_folder / "agentgym/RL-ids/train/alfworld_train.json")
+    rows = json.loads((data_folder / "agentgym/RL-ids/train/alfworld_train.json").read_text())
+    items = [row["item_id"] for row in rows]
     assert sorted(item_number(item, trials) for item in items) == list(range(2420))
     with pytest.raises(EnvError, match="named after a trial, not a number"):
         item_number(items[0])
@@ -173,7 +162,7 @@ WRONG = {
     "number": ("[1]", "record 1: expected an object with item_id, and found int"),
     "no item": (bad(item_id=None), "record 2: item_id is missing"),
     "odd item": (bad(item_id="textcraft"), "record 2: 'textcraft' does not end in an item's number"),
-    "no conversation": (bad(conversations=None), "record 2: conversations is missing; write a list of messages, or"),
+    "no conversation": (bad(conversations=None), "record 2: conversations is missing; write a list of messages"),
     "object": (bad(conversations={}), "record 2: conversations is dict"),
     "short": (bad(conversations=GOOD["conversations"][:2]), "record 2: 2 messages, and an episode has 3 at least"),
     "order": (bad(conversations=GOOD["conversations"][1:]), "record 2: message 0 is of 'gpt', and human and gpt take"),
@@ -218,15 +207,11 @@ def test_what_is_wrong_is_said_in_a_sentence(kind, tmp_path):
     assert len(str(caught.value)) < 600
 
 
-def test_items_and_trajectories_are_told_apart(tmp_path):
+def test_an_item_without_a_conversation_is_no_trajectory(tmp_path):
     path = tmp_path / "items.jsonl"
-    path.write_text('{"item_id": "a_1", "conversations": null}\n\n{"item_id": "a_2", "conversations": []}\n')
-    assert read_items(path) == ("a_1", "a_2")
-    with pytest.raises(DataError, match=r"line 1: conversations is missing; .* or read it as items"):
+    path.write_text('{"item_id": "a_1", "conversations": null}\n')
+    with pytest.raises(DataError, match=r"line 1: conversations is missing; write a list of messages"):
         read_trajectories(path)
-    write_trajectories(path, [ONE])
-    with pytest.raises(DataError, match="line 1: has a conversation, and items have none"):
-        read_items(path)
 
 
 def test_cut_and_damaged_files_never_come_back_as_something_else(data_folder, tmp_path):

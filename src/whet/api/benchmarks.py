@@ -119,7 +119,7 @@ def measure(place: str | Path, config: BenchmarkConfig) -> Measurement:
         replies = written_by(
             model.policy, asked, model.sampling, model.engine, temperature=0.0, max_new_tokens=config.max_new_tokens
         )
-        graded, metrics, error = _graded(benchmark, tasks, replies, model.prompts)
+        graded, metrics, error = _graded(benchmark, tasks, replies, model.prompts, config.timeout_s)
     entry = BENCHMARKS.entry(benchmark.name)
     name = f"benchmark-{re.sub(r'[^a-zA-Z0-9_.]+', '_', entry.name)}-{model.policy.name}-n{len(tasks)}"
     name += tag([*map(str, plain(config).items()), *digests.values()])
@@ -145,11 +145,11 @@ def measure(place: str | Path, config: BenchmarkConfig) -> Measurement:
 
 
 def _graded(
-    benchmark: Benchmark, tasks: Sequence[Task], replies: Sequence[Segment], prompts: Prompts | None
+    benchmark: Benchmark, tasks: Sequence[Task], replies: Sequence[Segment], prompts: Prompts | None, timeout_s: float
 ) -> tuple[list[Graded], Metrics | None, BenchmarkError | KeyboardInterrupt | None]:
     """The replies with their grades, and the metrics or why there are none.
 
-    Where the user stops a grading that takes too long, the replies that are left have no grade.
+    Where the user stops the grading, the replies that are left have no grade.
     """
     ungraded = Grade(score=None, reason="interrupted before it was graded")
     graded = [
@@ -158,7 +158,7 @@ def _graded(
     ]
     try:
         for number, each in enumerate(graded):
-            graded[number] = replace(each, grade=benchmark.grade(each.reply, each.task, prompts))
+            graded[number] = replace(each, grade=benchmark.grade(each.reply, each.task, prompts, timeout_s=timeout_s))
         return graded, benchmark.metrics(graded), None
     except (BenchmarkError, KeyboardInterrupt) as error:
         return graded, None, error

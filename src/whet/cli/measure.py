@@ -61,7 +61,7 @@ def evaluate(
         str, typer.Option(help="An agent to measure: a model's folder, or the URL of an endpoint (with --model).")
     ] = "",
     model: Annotated[str, typer.Option(help="Of the endpoint, the model's name.")] = "",
-    env: Annotated[str, typer.Option(help="The environments that it plays in, separated by commas.")] = "",
+    env: Annotated[str, typer.Option(help="The environments that it acts in, separated by commas.")] = "",
     benchmark: Annotated[
         str,
         typer.Option(
@@ -110,52 +110,31 @@ def evaluate(
     """
 
     def work() -> None:
-        from whet.config.environments import AgentRunConfig
         from whet.methods.evaluator import EvalSettings
-        from whet.run.evaluate import target_of
 
         own_settings = with_plugins(settings, plugins)
         given = given_options(ctx)
-        if temperature == float("inf"):
-            raise usage("--temperature is infinite: give a number, such as 0.7")
-        for option in ("--benchmark", "--strategy", "--budget", "--policy", "--env"):
-            if option in given and not given[option]:
-                raise usage(f"{option} is empty: give it a value, or leave it out")
+        _refuse_empty(given)
         if benchmark:
             if not target:
                 raise usage("say what to measure: a run's folder, or a model's")
             unread = [option for option in given if option not in ("--benchmark", "--plugins")]
             _measure_by(benchmark, target, own_settings, unread)
             return
-        options = [f"evaluation.num_rounds={rounds}"] if rounds is not None else []
-        options += ["evaluation.oracle_verifier=true"] if oracle_verifier else []
-        is_agent = bool(policy or env)
-        more = [target] if is_agent and target else []  # the first setting stands where a run's folder would
-        file, overrides = file_and_settings([*agent_settings(policy, model, env), *more, *own_settings])
-        target_or_agent = "agent" if is_agent else target
-        if not target_or_agent:
-            raise usage("say what to measure: a run's folder, a method, or an agent with --policy and --env")
-        config, run = target_of(target_or_agent, file, overrides)
-        if options and not hasattr(getattr(config, "evaluation", None), "num_rounds"):
-            raise usage("--rounds and --oracle-verifier are of critics; this is a policy that answers alone")
-        config, run = target_of(target_or_agent, file, [*overrides, *options])
-        own = tuple(own_settings) if run is not None else ()
-        of_strategies = [name for name in ("--budget", "--level-samples", "--text-votes") if name in given]
-        if of_strategies and not strategy:
-            verb = "is" if len(of_strategies) == 1 else "are"
-            raise usage(
-                f"{' and '.join(of_strategies)} {verb} of strategies: say which, such as --strategy majority,parallel"
-            )
+        rounds_settings = [f"evaluation.num_rounds={rounds}"] if rounds is not None else []
+        rounds_settings += ["evaluation.oracle_verifier=true"] if oracle_verifier else []
+        of_agent = agent_settings(policy, model, env)
+        config, run = _config_and_run(target, of_agent, own_settings, rounds_settings, is_agent=bool(policy or env))
+        changed = tuple(own_settings) if run is not None else ()
+        _refuse_unused(given, has_strategy=bool(strategy), samples=max(samples, refinements))
         if strategy:
-            if samples > 1 or refinements > 1 or options:
+            if samples > 1 or refinements > 1 or rounds_settings:
                 raise usage("a budget says how many samples and rounds there are: leave --samples and the like out")
-            asked = {"names": tuple(critic or ()), "split": split, "temperature": temperature, "changed": own}
+            asked = {"names": tuple(critic or ()), "split": split, "temperature": temperature, "changed": changed}
             _scale(config, run, strategy, budget, asked | {"level_samples": level_samples, "by_text": text_votes})
             return
-        if temperature is not None and samples == refinements == 1 and not isinstance(config, AgentRunConfig):
-            raise usage("--temperature is of samples: ask for some, such as --samples 8, or leave it out")
-        wanted = EvalSettings(tuple(critic or ()), split, samples, temperature, refinements, own)
-        _measure(config, run, wanted, several=samples > 1 or bool(options))
+        wanted = EvalSettings(tuple(critic or ()), split, samples, temperature, refinements, changed)
+        _measure(config, run, wanted, several=samples > 1 or bool(rounds_settings))
 
     guarded(work, None)
 
@@ -174,6 +153,64 @@ def report(
         out.print(f"open {escape(str(write_report(folder)))}", soft_wrap=True, highlight=False)
 
     guarded(work, None)
+
+
+def _refuse_empty(given: Mapping[str, Any]) -> None:
+    """Refuses options without a value that can be used.
+
+    Args:
+        given: as `given_options` returns them.
+    """
+    if given.get("--temperature") == float("inf"):
+        raise usage("--temperature is infinite: give a number, such as 0.7")
+    for option in ("--benchmark", "--strategy", "--budget", "--policy", "--env"):
+        if option in given and not given[option]:
+            raise usage(f"{option} is empty: give it a value, or leave it out")
+
+
+def _refuse_unused(given: Mapping[str, Any], *, has_strategy: bool, samples: int) -> None:
+    """Refuses options that would change nothing.
+
+    Args:
+        given: as `given_options` returns them.
+        samples: the most samples of one answer, critique or episode. 1: what is measured is greedy.
+    """
+    if has_strategy:
+        return
+    of_strategies = [name for name in ("--budget", "--level-samples", "--text-votes") if name in given]
+    if of_strategies:
+        verb = "is" if len(of_strategies) == 1 else "are"
+        raise usage(
+            f"{' and '.join(of_strategies)} {verb} of strategies: say which, such as --strategy majority,parallel"
+        )
+    if "--temperature" in given and samples == 1:
+        raise usage("--temperature is of samples: ask for some, such as --samples 8, or leave it out")
+
+
+def _config_and_run(
+    target: str, of_agent: list[str], settings: list[str], rounds: list[str], *, is_agent: bool
+) -> tuple[RunConfig, Path | None]:
+    """The settings to measure with, and the run's folder if the target is a run.
+
+    Args:
+        of_agent: settings of `--policy`, `--model` and `--env`.
+        settings: from the command line.
+        rounds: settings of `--rounds` and `--oracle-verifier`, which methods with a critic have.
+    """
+    from whet.run.evaluate import target_of
+
+    more = [target] if is_agent and target else []  # the first setting stands where a run's folder would
+    file, overrides = file_and_settings([*of_agent, *more, *settings])
+    if is_agent:
+        target = "agent"
+    if not target:
+        raise usage("say what to measure: a run's folder, a method, or an agent with --policy and --env")
+    config, run = target_of(target, file, overrides)
+    if not rounds:
+        return config, run
+    if not hasattr(getattr(config, "evaluation", None), "num_rounds"):
+        raise usage("--rounds and --oracle-verifier are of critics; this is a policy that answers alone")
+    return target_of(target, file, [*overrides, *rounds])
 
 
 def _measure(config: RunConfig, run: Path | None, wanted: EvalSettings, *, several: bool) -> None:

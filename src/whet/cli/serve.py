@@ -55,14 +55,14 @@ def serve(
 
         try:
             from whet.serve.app import serve as run_server
-            from whet.serve.models import cast_of
+            from whet.serve.models import served_policies
         except ModuleNotFoundError as error:
             if error.name in ("fastapi", "uvicorn", "starlette"):
                 raise usage(f"whet serve needs fastapi and uvicorn: {how_to_install('serve')}") from error
             raise
         load_own(plugins)
         with out.status("loading"):
-            cast = cast_of(load_run(run), policies or (), device=device)
+            served = served_policies(load_run(run), policies or (), device=device)
 
         def started(address: str) -> None:
             if host not in LOOPBACK and api_key is None:
@@ -71,10 +71,10 @@ def serve(
                     "(--api-key, or WHET_API_KEY)"
                 )
             out.print(f"serving at {address}/v1  (Ctrl-C stops)", soft_wrap=True, highlight=False)
-            for name in cast.names:
+            for name in served.names:
                 out.print(f"  {escape(name)}", highlight=False)
 
-        run_server(cast, host, port, started, max_body_bytes=max_body_bytes, api_key=api_key)
+        run_server(served, host, port, started, max_body_bytes=max_body_bytes, api_key=api_key)
         out.print("stopped")
 
     guarded(work, None)

@@ -25,6 +25,8 @@ class BenchmarkConfig(Config):
     """Templates: registered ones, or a YAML file. null: those of the run."""
     max_new_tokens: int | None = Field(None, ge=1)
     """Tokens of a reply, at most. null: as in the run; 512 for a model that is no run's."""
+    timeout_s: float = Field(5.0, gt=0)
+    """Seconds of one grading. A reply whose grading takes longer has no score."""
     device: str = "auto"
     """auto: the first GPU, else the CPU."""
     dtype: Literal["float32", "bfloat16"] | None = None

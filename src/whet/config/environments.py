@@ -48,7 +48,7 @@ class AgentEvaluation(Config):
 class ExpertConfig(Config):
     """How the scripted experts act that demonstrate: without mistakes, or as careless as these settings say."""
 
-    num_plays: int = Field(1, ge=1, le=1000)
+    num_episodes: int = Field(1, ge=1, le=1000)
     """Episodes of each item. Each has its own words and, where an environment draws its state, its own state."""
     max_turns: int | None = Field(None, ge=1)
     """Turns that an episode may take. None: the environment's usual number."""

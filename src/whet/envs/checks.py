@@ -80,7 +80,7 @@ def _same_seed_same_episode(info: EnvironmentInfo, num_items: int) -> Iterator[s
         forth = {item: episode(env, info, item, 1) for item in items}
         back = {item: episode(env, info, item, 1) for item in reversed(items)}
         for item in items:
-            yield from _differ(forth[item], back[item], f"item {item}, played in another order")
+            yield from _differ(forth[item], back[item], f"item {item}, visited in another order")
         yield from _differ(
             forth[items[-1]], episode(other, info, items[-1], 1), f"item {items[-1]}, in another instance"
         )
@@ -202,7 +202,7 @@ def _its_expert_succeeds(info: EnvironmentInfo, num_items: int) -> Iterator[str]
         if not any(info.is_success(reward) for _, reward in episodes):
             yield f"its expert has success in none of the items {', '.join(map(str, items))}"
         if [expert_episode(env, info, item, 0) for item in items] != episodes:
-            yield "its expert plays the same items with the same seed in two ways"
+            yield "its expert acts in two ways on the same items with the same seed"
     finally:
         env.close()
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from whet.errors import WhetError, text_of
 from whet.evaluation.critique import Metrics
+from whet.evaluation.time_limit import TimeLimitPassed, time_limit
 from whet.plugins import line_of, said
 from whet.registry import Registry
 from whet.tasks.prompts import Message, Prompts
@@ -65,7 +66,7 @@ class Benchmark:
         """The settings that it reads, besides those that name it and its plug-ins."""
         file = ("file",) if self.reads_file else ()
         prompts = ("prompts",) if self.uses_prompts else ()
-        return (*file, "limit", "policy", *prompts, "max_new_tokens", "device", "dtype")
+        return (*file, "limit", "policy", *prompts, "max_new_tokens", "timeout_s", "device", "dtype")
 
     def tasks(self, rows: Sequence[Mapping[str, Any]]) -> list[Task]:
         """Args: rows: of the file, where it reads one.
@@ -104,8 +105,22 @@ class Benchmark:
             )
         return list(messages), ""
 
-    def grade(self, reply: str, task: Task, prompts: Prompts | None) -> Grade:
-        """Never raises: what breaks is a grade without a score, which is counted and left out."""
+    def grade(self, reply: str, task: Task, prompts: Prompts | None, *, timeout_s: float = 5.0) -> Grade:
+        """Never raises: what breaks or takes too long is a grade without a score, which is counted and left out.
+
+        Args:
+            timeout_s: seconds that it may take.
+        """
+        try:
+            with time_limit(timeout_s):
+                return self._graded(reply, task, prompts)
+        except TimeLimitPassed:
+            return Grade(
+                score=None,
+                reason=f"{self._whose}: grade took longer than {timeout_s:g} s; mend it, or raise timeout_s",
+            )
+
+    def _graded(self, reply: str, task: Task, prompts: Prompts | None) -> Grade:
         try:
             grade = self._called("grade", reply, task, prompts)
         except BenchmarkError as error:
@@ -178,7 +193,7 @@ class Benchmark:
         method = getattr(self.thing, name)
         try:
             return method(*arguments[: _num_arguments(method)])
-        except (KeyboardInterrupt, WhetError):
+        except (KeyboardInterrupt, TimeLimitPassed, WhetError):
             raise
         except BaseException as error:  # SystemExit and CancelledError too
             where = line_of(error, BENCHMARKS.entry(self.name).origin)

@@ -36,9 +36,9 @@ for _name, _place, _says in (
     ("spc", "critic.spc:SPC", "SPC: a step critic against a sneaky generator, both trained"),
     ("agent", "agent.agent:Agent", "an agent that is measured in environments, and not trained"),
     ("agent_clone", "agent.agent_clone:AgentClone", "behavioural cloning of an agent's trajectories (2406.04151)"),
-    ("agent_clone_careless", "agent.agent_clone:CARELESS", "cloning of careless play, from random weights"),
+    ("agent_clone_careless", "agent.agent_clone:CARELESS", "cloning of careless episodes, from random weights"),
     ("agent_clone_more", "agent.agent_clone:MORE", "more of that cloning: the control in `make agents`"),
-    ("agent_clone_expert", "agent.agent_clone:EXPERT", "cloning of faultless play: the ceiling in `make agents`"),
+    ("agent_clone_expert", "agent.agent_clone:EXPERT", "cloning of faultless episodes: the ceiling in `make agents`"),
     ("agent_dpo", "agent.agent_dpo:AgentDPO", "DPO of an agent: the better of two episodes (2305.18290)"),
     ("agent_evol", "agent.agent_evol:AgentEvol", "AgentEvol: explore, keep what was rewarded, learn (2406.04151)"),
     ("agent_critic", "agent.agent_critic:AgentCritic", "a critic in the loop of an agent, trained by what it does"),
@@ -50,7 +50,7 @@ for _name, _place, _says in (
     ("agent_ppo", "agent.presets:PPO", "multi-turn RL: a value model, GAE over the agent's tokens alone"),
     ("agent_bapo", "agent.presets:BAPO", "multi-turn RL with BAPO's bounds on several updates a batch"),
     ("agent_gigpo", "agent.presets:GIGPO", "multi-turn RL: turns in equal states compared too (2505.10978)"),
-    ("agent_grpo_tiny", "agent.presets:GRPO_TINY", "multi-turn RL from the agent of careless play: `make agents`"),
+    ("agent_grpo_tiny", "agent.presets:GRPO_TINY", "multi-turn RL from a clone of careless episodes: `make agents`"),
     ("scaling_inter", "agent.presets:SCALING_INTER", "ScalingInter-RL: a horizon that grows (2509.08755)"),
     *(
         (f"agentgym_rl_{env}", f"agent.presets:{env.upper()}", f"AgentGym-RL's settings for {env}, GRPO")

@@ -137,10 +137,6 @@ class Policy:
             parameter.requires_grad_(False)
         return twin
 
-    def copy_from(self, other: Policy) -> None:
-        """Copy another policy's weights and version."""
-        self.load_state(other.state(), version=other.version)
-
     def restore(self, folder: Path, *, version: int) -> None:
         """Load what `save` wrote, bit for bit."""
         if self.adapter is None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from whet.chat import encode_texts, render
+from whet.chat import Encoded, encode_texts, render
 from whet.config import ConfigError
 from whet.errors import is_out_of_memory
 from whet.models.lean import steady_positions
 from whet.models.policy import Policy
+from whet.models.tiny import is_tiny
 from whet.tasks.prompts import Message, Prompts
 
 NUM_RENDERED = 8
@@ -20,6 +21,8 @@ NUM_RENDERED = 8
 less beside others than alone."""
 SHOWN = 60
 """Characters of a text that an error message quotes."""
+REPLY = "a"
+"""Stands for each reply in a conversation that is measured before any reply is there."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,8 @@ class Lengths:
 def check_prompts(conversations: Sequence[Conversation], policies: Mapping[str, Policy]) -> dict[str, Lengths]:
     """The longest conversation of each policy.
 
-    Raises: ConfigError where a tokenizer drops part of a text or a chat template refuses a conversation. Also where
-        the longest one has more tokens than the model has positions.
+    Raises: ConfigError where a tokenizer drops part of a text or of the prompts' own words, or a chat template refuses
+        a conversation. Also where the longest one has more tokens than the model has positions.
     """
     lengths: dict[str, Lengths] = {}
     num_tokens: dict[tuple[int, int], list[int]] = {}  # actor and critic may share tokenizer and texts
@@ -62,6 +65,8 @@ def check_prompts(conversations: Sequence[Conversation], policies: Mapping[str, 
         key = (id(policy.tokenizer), id(conversation.texts))
         if key not in num_tokens:
             num_tokens[key] = _num_tokens(conversation, policy.tokenizer)
+        if conversation.texts:
+            _check_words(conversation, policy.tokenizer)
         order = sorted(range(len(conversation.texts)), key=num_tokens[key].__getitem__, reverse=True)
         longest = [conversation.texts[index] for index in order[:NUM_RENDERED]]
         length, texts = max((_rendered(conversation, texts, policy.tokenizer), texts) for texts in longest)
@@ -82,22 +87,22 @@ def check_prompts(conversations: Sequence[Conversation], policies: Mapping[str, 
 def of_rounds(
     roles: tuple[str, str], prompts: Prompts, questions: Sequence[tuple[str]], written: int, num_rounds: int = 1
 ) -> list[Conversation]:
-    """The conversations of critique rounds, with one letter in place of each reply.
+    """The conversations of critique rounds, with `REPLY` in place of each reply.
 
     Args:
         roles: the policies that refine and critique.
         written: tokens that all replies may take together.
     """
-    history = [("a", "c")] * (num_rounds - 1)
+    history = [(REPLY, REPLY)] * (num_rounds - 1)
     return [
         Conversation(
             roles[0],
             questions,
-            lambda q: prompts.refine_messages(q, "a", "c", history),
+            lambda q: prompts.refine_messages(q, REPLY, REPLY, history),
             prompts.refine_prefill,
             written,
         ),
-        Conversation(roles[1], questions, lambda q: prompts.critique_messages(q, "a", history), "", written),
+        Conversation(roles[1], questions, lambda q: prompts.critique_messages(q, REPLY, history), "", written),
     ]
 
 
@@ -116,6 +121,26 @@ def _num_tokens(conversation: Conversation, tokenizer: PreTrainedTokenizerBase) 
     return [sum(count for count, _ in sizes) for sizes in counts]
 
 
+def _check_words(conversation: Conversation, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises: ConfigError where the tokenizer drops part of the words around the texts, or of the prefill."""
+    messages = conversation.messages(*conversation.texts[0])  # in all conversations of a kind, the words are the same
+    words = [*(message["content"] for message in messages), conversation.prefill]
+    for text, encoding in zip(words, encode_texts(tokenizer, words), strict=True):
+        if not (lost := [character for character in _lost(text, encoding, tokenizer) if character != REPLY]):
+            continue
+        if is_tiny(tokenizer):
+            raise ConfigError(
+                f"the packaged tiny model, {conversation.policy}.path, does not know the words of these prompts: its "
+                f"tokenizer would leave {_quoted(lost)} out of {shown(text)}. Leave prompts at chains, or give "
+                f"{conversation.policy}.path a model that reads English (whet get smollm2, or whet tiny random)"
+            )
+        raise ConfigError(
+            f"the tokenizer of {conversation.policy}.path has no token for {_quoted(lost)} in the words of the prompts "
+            f"({shown(text)}), and would leave it out without a word: write the prompts in other characters, or take "
+            "another model"
+        )
+
+
 def _rendered(conversation: Conversation, texts: tuple[str, ...], tokenizer: PreTrainedTokenizerBase) -> int:
     try:
         return len(render(tokenizer, conversation.messages(*texts), conversation.prefill))
@@ -131,28 +156,31 @@ def _rendered(conversation: Conversation, texts: tuple[str, ...], tokenizer: Pre
 def measured(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[tuple[int, str]]:
     """The number of tokens of each text, and the characters that no token stands for (white space and invisible ones
     aside). A tokenizer written in Python reports unknown tokens only."""
-    unknown = tokenizer.unk_token_id
-    encoded = encode_texts(tokenizer, texts)
-    if not tokenizer.is_fast:
-        return [(len(encoding.ids), "some characters" if unknown in encoding.ids else "") for encoding in encoded]
     return [
-        (len(encoding.ids), _lost(text, encoding.ids, encoding.offsets, unknown))
-        for text, encoding in zip(texts, encoded, strict=True)
+        (len(encoding.ids), _quoted(_lost(text, encoding, tokenizer)))
+        for text, encoding in zip(texts, encode_texts(tokenizer, texts), strict=True)
     ]
 
 
-def _lost(text: str, ids: Sequence[int], offsets: Sequence[tuple[int, int]], unknown: int | None) -> str:
-    """The characters between tokens and those of unknown tokens, each once and quoted."""
+def _lost(text: str, encoding: Encoded, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """The characters between tokens and those of unknown tokens, each once."""
+    unknown = tokenizer.unk_token_id
+    if not tokenizer.is_fast:
+        return ["some characters"] if unknown in encoding.ids else []
     lost, end = "", 0
-    for index, (start, stop) in zip(ids, offsets, strict=True):
+    for index, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
         if start > end:
             lost += text[end:start]
         if index == unknown:
             lost += text[start:stop]
         end = max(end, stop)
     lost += text[end:]
-    seen = dict.fromkeys(c for c in lost if not c.isspace() and not unicodedata.category(c).startswith("C"))
-    return ", ".join(map(repr, list(seen)[:NUM_RENDERED]))
+    return list(dict.fromkeys(c for c in lost if not c.isspace() and not unicodedata.category(c).startswith("C")))
+
+
+def _quoted(lost: Sequence[str]) -> str:
+    """The first of them, for a message."""
+    return ", ".join(text if len(text) > 1 else repr(text) for text in lost[:NUM_RENDERED])
 
 
 def shown(text: str) -> str:

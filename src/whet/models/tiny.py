@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models
-from transformers import PreTrainedTokenizerFast, Qwen2Config
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2Config
 
 from whet.tasks.chains import MAX_STEPS
 
@@ -43,6 +43,11 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     )
     fast.chat_template = CHAT_TEMPLATE
     return fast
+
+
+def is_tiny(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a tokenizer is that of the tiny models."""
+    return set(PIECES) <= tokenizer.get_vocab().keys()
 
 
 def tiny_config(vocabulary_size: int, *, hidden_size: int = 96, num_layers: int = 3) -> Qwen2Config:

@@ -35,7 +35,7 @@ def learning(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     notes = []
     for stage in stages:
         stage_notes = [
-            *_accuracy(stage, run.report_spec.accuracy),
+            *_accuracy(stage, run.report_spec.accuracy, run.report_spec.lowered.get(stage.name, "")),
             *_entropy(stage),
             *_balance(stage),
             *_searches(stage),
@@ -73,7 +73,12 @@ def _counted(run: RunRecord, training: str, measured: str) -> int | None:
     return int(sum(counts)) if counts else None
 
 
-def _accuracy(stage: PhaseRecord, key: str) -> list[Note]:
+def _accuracy(stage: PhaseRecord, key: str, why_lowered: str) -> list[Note]:
+    """
+    Args:
+        key: of the accuracy.
+        why_lowered: why the stage lowers it on purpose. Empty: it should not.
+    """
     steps, values = stage.series(key)
     if len(values) < 2:
         return []
@@ -85,6 +90,8 @@ def _accuracy(stage: PhaseRecord, key: str) -> list[Note]:
     variance = max(0.0, 2 * mean * (1 - mean))  # a damaged log may make it negative
     chance = 1.96 * math.sqrt(variance / num) if num > 0 else 0.0  # of a difference of two shares
     text = f"Validation accuracy went from {percent(values[0])} % to {percent(values[-1])} %"
+    if why_lowered and values[-1] < values[0]:
+        return [Note("good", "Accuracy", f"{text}, on purpose: {why_lowered}.")]
     if fell < FELL and best <= values[0] < MASTERED:
         reason = (
             f"{num:.0f} problems tell differences from {percent(chance)} points on" if chance else "nothing was learnt"

@@ -17,6 +17,8 @@ Level = Literal["good", "watch", "bad"]
 
 WASTED, WASTED_BAD = 0.5, 0.8
 """Share of the groups without signal that are not all right: to watch, and bad."""
+EVEN = 1e-6
+"""A difference of two shares that rounding may make."""
 LOST = 0.01
 """Share of lost episodes above which a note is bad."""
 ENDS = {
@@ -119,6 +121,11 @@ def groups(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
         wasted = max(flat - right, wrong)  # a penalty on length gives groups that are all wrong different rewards
         level: Level = "bad" if wasted >= WASTED_BAD else "watch" if wasted >= WASTED else "good"
         text += f"; {percent(right)} % were all right, {percent(wrong)} % all wrong."
+        if right + wrong > flat + EVEN:  # right and wrong are by the score alone
+            text += (
+                " In some of these only other terms than the score, such as a penalty on length, make the rewards "
+                "differ. They do not teach what is right."
+            )
         if level != "good":
             text += " More attempts a task, easier tasks, or ones nearer to an even chance, would waste less."
         elif right >= WASTED:

@@ -194,6 +194,8 @@ class ReportSpec:
     shares: tuple[Share, ...] = ()
     accuracy: str = ""
     """The validation metric in [0, 1] that training should raise. Empty: no health note about it."""
+    lowered: Mapping[str, str] = field(default_factory=dict)
+    """By phase, why it lowers the accuracy on purpose: a clause for the health note."""
     titles: Mapping[str, str] = field(default_factory=dict)
     """Titles of rows, writers and phases, where `title_of` does not give the usual one."""
     phases: Mapping[str, str] = field(default_factory=dict)

@@ -95,7 +95,7 @@ class EpisodeCounts:
 
     def _why(self) -> str:
         assert self.first is not None
-        share = f"{sum(self._latest)} of the last {len(self._latest)} plays failed, more than the budget of "
+        share = f"{sum(self._latest)} of the last {len(self._latest)} rollouts failed, more than the budget of "
         share += f"{100 * self.budget:.0f} % (faults.budget). The first, on task {self.first.task.id}: "
         cause = f"{self.first.outcome}: {self.first.reason.rstrip('.')}. {hint_of(self.by_kind)}"
         return f"{share}{cause}" + (f"\n{self.trace.rstrip()}" if self.trace else "")

@@ -270,7 +270,7 @@ def _checked(label: str, chosen: object, budgeted: BudgetedSamples) -> Sample:
     if isinstance(chosen, Sample) and chosen.kind != "critique":
         if chosen.path not in budgeted.used:
             raise ConfigError(
-                f"the strategy {label} gives an answer that it did not ask its `ask` for, and so did not pay for: use "
+                f"the strategy {label} gives an answer that it did not ask its `ask` for, and so did not count: use "
                 "ask.answer, ask.critique and ask.refinement"
             )
         return chosen

@@ -148,6 +148,6 @@ def load_run(run: Path | str) -> LoadedRun:
         raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
     state = load_state(saved)
     if not state["versions"]:
-        raise RunError(f"{run} holds no model: endpoints and rules sat in all of its seats")
+        raise RunError(f"{run} holds no model: endpoints and rules had all of its roles")
     algorithm = preset_of(config.method).algorithm
     return LoadedRun(run, config, algorithm, saved, state["versions"], state["forks"], state["origin"])

@@ -66,7 +66,7 @@ class Recorded:
 
 
 def is_by_rule(player: str) -> TypeGuard[ScriptedAgent]:
-    """Whether a player acts by a rule, without a policy."""
+    """Whether an agent acts by a rule, without a policy."""
     return player in SCRIPTED_AGENTS
 
 
@@ -117,7 +117,7 @@ class RecordSettings:
 
     def __post_init__(self) -> None:
         if self.against is not None and is_by_rule(self.player):
-            raise ConfigError(f"pairs are made of a policy's episodes, and {self.player} plays by rule: give a policy")
+            raise ConfigError(f"pairs are made of a policy's episodes, and {self.player} acts by rule: give a policy")
         if self.against == "own" and self.num_samples < 2:
             raise ConfigError("against = own compares the episodes of an item: ask for 2 samples or more")
 
@@ -136,7 +136,7 @@ def record(config: AgentRunConfig, settings: RecordSettings, progress: Progress)
         rollouts = algorithm.rollouts
         lacking = [name for name, info in rollouts.infos.items() if info.expert is None]
         if "expert" in (settings.player, settings.against) and lacking:
-            raise ConfigError(f"{', '.join(lacking)} has no scripted expert: let a policy play, against = own")
+            raise ConfigError(f"{', '.join(lacking)} has no scripted expert: let a policy act, against = own")
         tasks = [
             task
             for env_tasks in by_environment(rollouts.run.tasks[settings.split]).values()
@@ -212,7 +212,7 @@ def _roll_out_groups(
 ) -> tuple[list[list[Episode]], Mapping[str, int]]:
     """The episodes of each task, and its environment's seed.
 
-    The seed is the same for every player, so that episodes of two players make pairs.
+    The seed is the same for every agent, so that episodes of two agents make pairs.
     """
     max_turns, is_greedy = rollouts.config.evaluation.max_turns, settings.num_samples == 1
     agents = rollouts.agents(POLICY, "recording", max_turns=max_turns, greedy=is_greedy)

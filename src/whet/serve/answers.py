@@ -76,14 +76,14 @@ class Answering:
         return choice if last is None else choice | {"stages": [self._stage(*stage) for stage in stages]}
 
     def _stage(self, stage: Skill | None, segment: Segment) -> dict[str, Any]:
-        words = self.runner.cast.words
+        words = self.runner.served.words
         record: dict[str, Any] = {
             "stage": STAGES[stage],
             "model": segment.policy,
             "content": text_of(segment, self.request, stage),
             "finish_reason": FINISHED[segment.stop_reason],
         }
-        return record | dict(self.runner.cast.reading(segment.text, words) if stage == "critique" else {})
+        return record | dict(self.runner.served.reading(segment.text, words) if stage == "critique" else {})
 
     # --- in a stream --------------------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class Answering:
 
     def _policy(self, stage: Skill | None) -> str:
         return next(
-            (candidate.policy for candidate in self.runner.cast.pipeline if candidate.name == stage),
+            (candidate.policy for candidate in self.runner.served.pipeline if candidate.name == stage),
             self.request.model,
         )
 

@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 from whet.errors import RunError
 from whet.serve.answers import Answering
 from whet.serve.limits import Gate
-from whet.serve.models import Cast
+from whet.serve.models import ServedPolicies
 from whet.serve.pipeline import ChatRunner
 from whet.serve.scheduler import Scheduler
 from whet.serve.schemas import ApiError, ChatRequest, of_validation
@@ -37,15 +37,15 @@ GRACE_S = 30
 """Seconds that replies may take to end once the server stops."""
 
 
-def app_of(cast: Cast, *, max_body_bytes: int = MAX_BODY_BYTES, api_key: str | None = None) -> FastAPI:
-    """Serves a cast. Its engine runs from the application's start to its end.
+def app_of(served: ServedPolicies, *, max_body_bytes: int = MAX_BODY_BYTES, api_key: str | None = None) -> FastAPI:
+    """Serves the policies of a run. Its engine runs from the application's start to its end.
 
     Args:
         max_body_bytes: of a request's body; a longer one is refused with 413.
         api_key: clients send it as `Authorization: Bearer KEY`. None: no key is needed.
     """
-    scheduler = Scheduler(cast.policies, cast.engine)
-    runner = ChatRunner(cast, scheduler)
+    scheduler = Scheduler(served.policies, served.engine)
+    runner = ChatRunner(served, scheduler)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -64,13 +64,13 @@ def app_of(cast: Cast, *, max_body_bytes: int = MAX_BODY_BYTES, api_key: str | N
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [_model(cast, name) for name in cast.names]}
+        return {"object": "list", "data": [_model(served, name) for name in served.names]}
 
     @app.get("/v1/models/{name}")
     async def model(name: str) -> dict[str, Any]:
-        if name not in cast.names:
+        if name not in served.names:
             raise ApiError(404, f"there is no model {in_brief(name)}", param="model", code="model_not_found")
-        return _model(cast, name)
+        return _model(served, name)
 
     @app.post("/v1/chat/completions", response_model=None)
     async def chat(chat_request: ChatRequest, request: Request) -> Response:
@@ -100,8 +100,8 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _model(cast: Cast, name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": cast.created, "owned_by": "whet"}
+def _model(served: ServedPolicies, name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": served.created, "owned_by": "whet"}
 
 
 def _add_errors(app: FastAPI) -> None:
@@ -141,7 +141,7 @@ class _Server(uvicorn.Server):
 
 
 def serve(
-    cast: Cast,
+    served: ServedPolicies,
     host: str,
     port: int,
     started: Callable[[str], None],
@@ -169,7 +169,7 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     started(f"http://{shown}:{listener.getsockname()[1]}")
     settings = uvicorn.Config(
-        app_of(cast, max_body_bytes=max_body_bytes, api_key=api_key),
+        app_of(served, max_body_bytes=max_body_bytes, api_key=api_key),
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=GRACE_S,

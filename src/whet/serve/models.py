@@ -26,7 +26,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Cast:
+class ServedPolicies:
     """The served policies of one run, with its prompts and limits."""
 
     policies: Mapping[str, Policy]
@@ -55,7 +55,7 @@ class Cast:
         return steady_positions(self.policies[policy].causal_lm)
 
 
-def cast_of(trained: LoadedRun, chosen: Sequence[str] = (), *, device: str = "auto") -> Cast:
+def served_policies(trained: LoadedRun, chosen: Sequence[str] = (), *, device: str = "auto") -> ServedPolicies:
     """The chosen policies. None chosen: the best one, and those that the pipeline needs.
 
     Raises: ConfigError where one is none of the run's, or has no skill to serve.
@@ -67,7 +67,7 @@ def cast_of(trained: LoadedRun, chosen: Sequence[str] = (), *, device: str = "au
         if not trained.skills(name):
             usable = [other for other in trained.names if trained.skills(other)]
             raise ConfigError(f"policy {name!r} can be asked for nothing; choose of: {', '.join(usable) or 'none'}")
-    return Cast(
+    return ServedPolicies(
         policies=trained.load(names, device=device),
         limits={name: max(trained.skills(name).values(), key=attrgetter("max_new_tokens")) for name in names},
         words=trained.words(),

@@ -23,7 +23,7 @@ from whet.models.prompts import measured
 from whet.rollout.roles import PolicyRole
 from whet.seeds import seed_of
 from whet.serve.limits import is_certainly_longer
-from whet.serve.models import Cast
+from whet.serve.models import ServedPolicies
 from whet.serve.scheduler import Overloaded, Scheduler
 from whet.serve.schemas import ApiError, ChatRequest
 from whet.tasks.prompts import Message
@@ -53,10 +53,10 @@ class ChatRunner:
     block the loop. It is one thread, because rendering holds Python's lock.
     """
 
-    def __init__(self, cast: Cast, scheduler: Scheduler) -> None:
-        self.cast, self.scheduler = cast, scheduler
-        self.tokenizers = {name: copy.deepcopy(policy.tokenizer) for name, policy in cast.policies.items()}
-        self._readers = {name: copy.deepcopy(policy.tokenizer) for name, policy in cast.policies.items()}
+    def __init__(self, served: ServedPolicies, scheduler: Scheduler) -> None:
+        self.served, self.scheduler = served, scheduler
+        self.tokenizers = {name: copy.deepcopy(policy.tokenizer) for name, policy in served.policies.items()}
+        self._readers = {name: copy.deepcopy(policy.tokenizer) for name, policy in served.policies.items()}
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="prompts")
 
     def close(self) -> None:
@@ -68,15 +68,15 @@ class ChatRunner:
         Raises: ApiError where the request cannot be run.
         """
         self._check(request)
-        if request.model == self.cast.pipeline_name:
+        if request.model == self.served.pipeline_name:
             return await self._begun(self._pipeline_role(request, 0), *self._question(request), seed=0)
-        role = self._role(request.model, request, self.cast.limits[request.model])
+        role = self._role(request.model, request, self.served.limits[request.model])
         return await self._begun(role, *_turns(request), seed=0)
 
     def _check(self, request: ChatRequest) -> None:
         """Raises: ApiError where the request names no model, or its messages do not fit the model."""
-        if request.model not in self.cast.names:
-            message = f"there is no model {in_brief(request.model)}; choose of: {', '.join(self.cast.names)}"
+        if request.model not in self.served.names:
+            message = f"there is no model {in_brief(request.model)}; choose of: {', '.join(self.served.names)}"
             raise ApiError(404, message, param="model", code="model_not_found")
         goes_on = bool(request.continue_final_message)
         if (request.messages[-1].role == "assistant") != goes_on:
@@ -91,11 +91,11 @@ class ChatRunner:
                 "add_generation_prompt: false goes with continue_final_message, and true without it",
                 param="add_generation_prompt",
             )
-        if request.model == self.cast.pipeline_name:
+        if request.model == self.served.pipeline_name:
             if len(request.messages) != 1 or request.messages[0].role != "user":
                 raise ApiError(400, "messages: the pipeline takes one message, the user's question", param="messages")
         elif request.stages:
-            raise ApiError(400, f"stages: only {self.cast.pipeline_name or 'a pipeline'} has any", param="stages")
+            raise ApiError(400, f"stages: only {self.served.pipeline_name or 'a pipeline'} has any", param="stages")
 
     async def run(self, request: ChatRequest, seed: int, first: Segment) -> AsyncIterator[Piece]:
         """One choice, piece by piece; the last piece of each stage has the whole reply.
@@ -104,14 +104,14 @@ class ChatRunner:
             first: the result of `begin`.
         Raises: ApiError.
         """
-        if request.model != self.cast.pipeline_name:
-            role = self._role(request.model, request, self.cast.limits[request.model])
+        if request.model != self.served.pipeline_name:
+            role = self._role(request.model, request, self.served.limits[request.model])
             begun = replace(first, seed=seed)
             async for piece in self._reply(None, role, begun, _turns(request)[1], request):
                 yield piece
             return
-        prompts, question, texts = self.cast.words, request.messages[0].text, list[str]()
-        for number, stage in enumerate(self.cast.pipeline):
+        prompts, question, texts = self.served.words, request.messages[0].text, list[str]()
+        for number, stage in enumerate(self.served.pipeline):
             role, stage_seed = self._pipeline_role(request, number), seed_of(seed, stage.name)
             if stage.name == "answer":
                 prefill, begun = prompts.solve_prefill, replace(first, seed=stage_seed)
@@ -133,7 +133,7 @@ class ChatRunner:
         """One policy's reply."""
         shown = prefill if stage is not None else ""  # text that the client wrote is not sent back
         detokenizer = Detokenizer(role.tokenizer, request.stops_of(stage), shown)
-        end_tokens = self.cast.policies[role.policy].stop_ids
+        end_tokens = self.served.policies[role.policy].stop_ids
         pending: list[tuple[int, float]] = []
         try:
             async for event in self.scheduler.events(role.policy, role.request(begun), tokens=bool(request.stream)):
@@ -167,11 +167,11 @@ class ChatRunner:
         return PolicyRole(policy, policy, self.tokenizers[policy], sampling)
 
     def _pipeline_role(self, request: ChatRequest, number: int) -> PolicyRole:
-        stage = self.cast.pipeline[number]
+        stage = self.served.pipeline[number]
         return self._role(stage.policy, request, stage.limits, stage.name)
 
     def _question(self, request: ChatRequest) -> tuple[list[Message], str]:
-        prompts = self.cast.words
+        prompts = self.served.words
         return prompts.solve_messages(request.messages[0].text), prompts.solve_prefill
 
     async def _begun(self, role: PolicyRole, messages: list[Message], prefill: str, *, seed: int) -> Segment:
@@ -193,7 +193,7 @@ class ChatRunner:
 
         Raises: ApiError where the policy cannot take the prompt, or it leaves no room.
         """
-        positions, limit = self.cast.positions(role.policy), role.sampling.max_new_tokens
+        positions, limit = self.served.positions(role.policy), role.sampling.max_new_tokens
         # Templates may leave out parts of the assistant's messages, and of no others.
         texts = [message["content"] for message in messages if message["role"] != "assistant"]
         if positions is not None and is_certainly_longer(texts, role.tokenizer, positions):

@@ -25,6 +25,8 @@ __all__ = ["DataError", "TaskSet", "parse_json", "read_tasks", "read_text", "tas
 
 
 KINDS = ".jsonl, .json or .parquet"
+SHOWN_REPEATS = 3
+"""Dropped rows that the sentence about a file names."""
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -62,7 +64,7 @@ def read_tasks(path: str | Path, *, columns: Mapping[str, str] | None = None, se
 
 
 def tasks_of(rows: Iterable[tuple[str, Any]], place: str, *, columns: Mapping[str, str] | None = None) -> TaskSet:
-    """The tasks of rows of one format. A question that comes again (but for white space) is dropped and counted.
+    """The tasks of rows of one format. A question that comes again (but for white space) is dropped, counted and named.
 
     Args:
         rows: each with its place in the file: `line 7`.
@@ -78,18 +80,24 @@ def tasks_of(rows: Iterable[tuple[str, Any]], place: str, *, columns: Mapping[st
     records = [_recognise(place, location, row, names) for location, row in rows]
     _check(place, records)
     unique: dict[str, _Record] = {}
+    repeats: list[str] = []
     num_contradictions = 0
     for record in records:
         first = unique.setdefault(" ".join(record.fields.question.split()), record)
         num_contradictions += first.fields.answer != record.fields.answer
+        if first is not record:
+            repeats.append(f"{record.location} repeats {first.location}")
     sentence = f"{len(records)} {records[0].row_format.title}"
     if names:
         shown = {which: repr(name) if "{" in name else name for which, name in names.items()}
         sentence += f", read from {' and '.join(f'{name} ({which})' for which, name in shown.items())}"
-    if len(unique) < len(records):
-        sentence += f", {len(records) - len(unique)} dropped as repeated questions"
-    if num_contradictions:
-        sentence += f" ({num_contradictions} of them with another answer than the first)"
+    if repeats:
+        shown_repeats = ", ".join(repeats[:SHOWN_REPEATS])
+        if more := len(repeats) - len(repeats[:SHOWN_REPEATS]):
+            shown_repeats += f", and {more} more"
+        if num_contradictions:
+            shown_repeats += f"; {num_contradictions} of them with another answer than the first"
+        sentence += f", {len(repeats)} dropped as repeated questions ({shown_repeats})"
     ids, note = ids_of([(record.location, record.row, record.fields.question) for record in unique.values()])
     left_out = set[str]()
     tasks = tuple(_task(name, record, names, left_out) for name, record in zip(ids, unique.values(), strict=True))

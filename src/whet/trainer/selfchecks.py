@@ -126,8 +126,8 @@ def _advice(share: float, *, is_flat: bool) -> str | None:
         )
     if is_flat:
         return (
-            "most groups are paid alike and teach nothing; look whether the grader tells replies apart, then try more "
-            "of them a problem, a higher temperature, or problems nearer to an even chance"
+            "most groups have equal rewards and teach nothing; look whether the grader tells replies apart, then try "
+            "more of them a problem, a higher temperature, or problems nearer to an even chance"
         )
     return None
 

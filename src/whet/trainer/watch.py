@@ -210,8 +210,8 @@ def _cause(signs: Signs) -> str:
     if not signs.right:
         return f"all {_count(signs)} are wrong; try easier problems, a stronger model, or a warm start"
     return (
-        f"the {signs.what} to each problem are paid alike ({signs.right} of {signs.replies} are right); try more of "
-        "them a problem, a higher temperature, or problems nearer to an even chance"
+        f"the {signs.what} to each problem have equal rewards ({signs.right} of {signs.replies} are right); try more "
+        "of them a problem, a higher temperature, or problems nearer to an even chance"
     )
 
 

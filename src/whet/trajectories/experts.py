@@ -89,7 +89,7 @@ def expert_trajectories(
             except Exception as error:  # users' environments raise anything
                 if failed is None:
                     cause = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {text_of(error)}"
-                    raise EnvError(f"{info.name}, item {item}: its expert could not play it: {cause}") from error
+                    raise EnvError(f"{info.name}, item {item}: its expert failed at it: {cause}") from error
                 failed(item, error)
                 continue
             success = info.is_success(total)

@@ -59,23 +59,6 @@ def write_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> 
     write_rows(path, rows)
 
 
-def read_items(path: str | Path) -> tuple[str, ...]:
-    """Published names of items: a list for RL, or AgentEval's, whose conversations are null or empty.
-
-    Raises: DataError, also where an item has a conversation.
-    """
-    item_ids = []
-    for place, row in records(Path(path)):
-        if row.get("conversations"):
-            raise DataError(f"{place}: has a conversation, and items have none; read it as trajectories")
-        item_ids.append(item_id_of(place, row))
-    return tuple(item_ids)
-
-
-def write_items(path: str | Path, items: Iterable[str]) -> None:
-    write_rows(Path(path), [{"item_id": item} for item in items])
-
-
 def read_rollouts(path: str | Path, prefix: str) -> tuple[Trajectory, ...]:
     """A log of the RL trainer, which has an item's number and not its environment's name.
 
@@ -200,7 +183,7 @@ def _conversation(place: str, row: Mapping[str, Any]) -> list[Any]:
     if chat is None and "chosen" in row:
         raise DataError(f"{place}: this is a pair, and an episode is asked for; `agent_dpo pairs=[FILE]` takes pairs")
     if not isinstance(chat, list):
-        raise DataError(f"{place}: conversations is {_short(chat)}; write a list of messages, or read it as items")
+        raise DataError(f"{place}: conversations is {_short(chat)}; write a list of messages")
     return chat
 
 

@@ -8,10 +8,10 @@ loss that predicts token t + 1 from token t takes `mask[1:]`.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from typing import Any, Literal
+from typing import Literal
 
 from whet.chat import ChatTokenizer, Part, Voice, encode_parts, template_text, text_ids
 from whet.tasks.files import DataError
@@ -52,19 +52,6 @@ def sft_messages(trajectory: Trajectory) -> tuple[tuple[dict[str, str], bool], .
 def piece_mask(pieces: Sequence[Piece]) -> tuple[bool, ...]:
     """True for the tokens of pieces that train. The prompt's are among them, all False."""
     return tuple(kind in TRAINED for kind, length in pieces for _ in range(length))
-
-
-def response_mask(pieces: Sequence[Piece], max_response: int | None = None) -> tuple[bool, ...]:
-    """The mask of what follows the prompt, cut to `max_response` tokens (None: whole)."""
-    return piece_mask([piece for piece in pieces if piece[0] != "prompt"])[:max_response]
-
-
-def reward_index(mask: Sequence[bool]) -> int | None:
-    """The index for an episode's reward: the last token that the model wrote. None: it wrote none.
-
-    The last token of all is the environment's, where a masked loss would never read the reward.
-    """
-    return max((index for index, trains in enumerate(mask) if trains), default=None)
 
 
 def sft_row(
@@ -202,8 +189,3 @@ def _parted(trajectory: Trajectory, tokenizer: ChatTokenizer) -> tuple[list[str]
 def _rendered(trajectory: Trajectory, tokenizer: ChatTokenizer, texts: Sequence[str]) -> str:
     roles = [ROLES[message.who] for message in trajectory.messages]
     return template_text(tokenizer, zip(roles, texts, strict=True))
-
-
-def as_mapping(row: SftRow) -> Mapping[str, Any]:
-    """The row in the form of datasets."""
-    return {"item_id": row.item_id, "input_ids": list(row.ids), "loss_mask": [int(trains) for trains in row.mask]}

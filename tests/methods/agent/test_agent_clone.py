@@ -39,7 +39,7 @@ def test_the_dials_of_the_expert_say_what_is_learnt():
     plain = facts_of()
     assert plain.run.info == ["3 trajectories to learn from"]
     several = facts_of(
-        "expert.num_plays=2", "expert.wrong_action=0.9", "expert.max_turns=6", "expert.keep_failures=true"
+        "expert.num_episodes=2", "expert.wrong_action=0.9", "expert.max_turns=6", "expert.keep_failures=true"
     )
     [fact] = several.run.info
     assert fact.startswith("6 trajectories to learn from, ")
@@ -48,23 +48,23 @@ def test_the_dials_of_the_expert_say_what_is_learnt():
     assert not [
         warning for each in (plain, several) for warning in each.run.warnings if "marked as no success" in warning
     ]
-    successes = facts_of("expert.num_plays=2", "expert.wrong_action=0.9", "expert.max_turns=6") if kept < 6 else None
+    successes = facts_of("expert.num_episodes=2", "expert.wrong_action=0.9", "expert.max_turns=6") if kept < 6 else None
     assert successes is None or successes.run.info == [f"{6 - kept} trajectories to learn from"]
 
 
 def test_experts_with_much_to_play_say_so_first(monkeypatch):
     """Of a thousand plays of each item a run would be silent for many minutes."""
     monkeypatch.setattr("whet.methods.agent.cloning.MANY", 5)
-    settings = (*MAZE, "expert.num_plays=2")
+    settings = (*MAZE, "expert.num_episodes=2")
     assert not session_of("agent_clone", *MAZE).loop.progress.told
     assert session_of("agent_clone", *settings).loop.progress.told == [
-        ("info", "the experts play 6 episodes before anything is learnt; expert.num_plays says how many")
+        ("info", "the experts write 6 episodes before anything is learnt; expert.num_episodes says how many")
     ]
 
 
 def test_a_validation_counts_all_its_episodes():
     """What chooses the best weights is the mean of the items' shares, and some share is neither 0 nor 1."""
-    careless = ("data.num_validation=6", "data.num_train=8", "data.num_test=1", "expert.num_plays=1")
+    careless = ("data.num_validation=6", "data.num_train=8", "data.num_test=1", "expert.num_episodes=1")
     session = session_of(
         "agent_clone_careless", "policy.path=tiny_agent_careless", "policy.random_weights=null", *careless
     )
@@ -78,7 +78,7 @@ def test_a_validation_counts_all_its_episodes():
 
 def test_items_of_validation_are_not_cloned():
     """Careless play is of the training items alone, so that the best weights are chosen on items of nobody's play."""
-    settings = ("expert.num_plays=3", "expert.keep_failures=true", "expert.wrong_action=0.3")
+    settings = ("expert.num_episodes=3", "expert.keep_failures=true", "expert.wrong_action=0.3")
     warnings = facts_of(*settings).run.warnings
     assert not [warning for warning in warnings if "demonstrated too" in warning]
 

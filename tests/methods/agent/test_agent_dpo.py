@@ -288,7 +288,7 @@ def test_an_expert_whose_world_fails_makes_no_pair(monkeypatch):
         row.tokens.tobytes() for pair in method.pairs.batches.values() for row in pair
     }
     num.clear()
-    with pytest.raises(EnvError, match="its expert could not play it: OSError: no room left"):
+    with pytest.raises(EnvError, match="its expert failed at it: OSError: no room left"):
         list(_of(make, info, [0], rules="", seed=0))
     num.clear()
     [plain_one] = expert_trajectories(info, [0], rules="", seed=0)
@@ -304,7 +304,7 @@ def _of(make, info, items, **more):
     [
         (("learning.minibatch_rows=7",), "even number"),
         (("against=own", "group_size=1"), "group_size to 2 or more"),
-        (("sampling.temperature=0",), "plays every episode of an item alike"),
+        (("sampling.temperature=0",), "makes all episodes of an item alike"),
     ],
 )
 def test_settings_that_make_no_pairs_are_refused(given, says):
@@ -316,12 +316,12 @@ def test_settings_that_make_no_pairs_are_refused(given, says):
     ("method", "settings", "says"),
     [
         ("agent_dpo", ("group_size=3", "pairs=[PAIRS]"),
-         "group_size has no effect: pairs are read from files, and none is played. Leave pairs out, or leave gr"),
+         "group_size has no effect: pairs are read from files, and none is rolled out. Leave pairs out, or leave gr"),
         ("agent_dpo", ("pairs=[PAIRS]", "schedule.max_turns={kind: linear, start: 1, end: 3, over: 4}"),
-         r"schedule\.max_turns has no .* none is played\. Leave .* \(evaluation\.max_turns"),
+         r"schedule\.max_turns has no .* none is rolled out\. Leave .* \(evaluation\.max_turns"),
         ("agent_critic", ("of=action", "critic.kind=rule", "max_turns=3", "again=always"),
          "of is action, and a critic of actions is not trained.* again has no effect: of is action. Set of to attempt"),
-        ("agent_clone", ("max_turns=3",), r"no episode is played to learn from\. .* \(evaluation\.max_turns limits"),
+        ("agent_clone", ("max_turns=3",), r"no episode is rolled out to learn from\. .*\(evaluation\.max_turns limit"),
         ("agent_critic", ("critic.kind=rule", "max_turns=3", "stage1.num_steps=3"),
          r"max_turns has no .* critic\.kind is rule.* \(evaluation\.max_turns limits.* stage1\.num_steps has no"),
     ],

@@ -305,7 +305,7 @@ def test_training_ends_with_the_step_that_reaches_its_budget(tmp_path, settings,
     assert "validation/success" in run.metrics_of("train")[-1]
     [event] = [each for each in run.events if each["event"] == "budget_spent"]
     assert event["message"] == "train ends: turns/env_steps has come to 48 of 40"
-    with pytest.raises(ConfigError, match="max_env_steps = 12 ends training with its first step, which plays 12 epis"):
+    with pytest.raises(ConfigError, match="max_env_steps = 12 ends training with its first step, which rolls out 12"):
         whet.train("agent_grpo", out=tmp_path / "none", plugins=[counting], **(own | {"max_env_steps": 12}))
 
 

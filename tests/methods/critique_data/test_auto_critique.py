@@ -18,10 +18,11 @@ import whet
 from support.browser import watched
 from support.commands import Quiet, config_of
 from support.commands import whet as command
+from support.critique_rows import record_of_row
 from support.faulty_server import faulty
 from support.files import write_jsonl
 from whet.cli import app
-from whet.methods.critique_data.formats import MathCritique, record_of_row
+from whet.methods.critique_data.formats import MathCritique
 from whet.methods.critique_data.records import FILES
 from whet.methods.report_specs import load_report
 from whet.report.page import write_report
@@ -29,7 +30,7 @@ from whet.report.table import summary_tables
 from whet.run import launch
 from whet.run.load import load_run
 from whet.serve.app import app_of
-from whet.serve.models import cast_of
+from whet.serve.models import served_policies
 
 SMALL = (
     "num_threads=1", "num_questions=6", "data.num_train=6", "data.num_validation=4", "data.num_test=4",
@@ -253,14 +254,14 @@ def test_hints_go_to_the_annotator_and_never_into_the_data(gsm8k, tmp_path):
     assert {each.dropped for each in dropped} == {"hint_leak"}
     assert {each.hints for each in dropped} == {("reference", "location", "mistake")}
     assert not (tmp_path / "run" / "best").exists()  # there is no model of ours
-    with pytest.raises(whet.errors.WhetError, match="endpoints and rules sat in all of its seats"):
+    with pytest.raises(whet.errors.WhetError, match="endpoints and rules had all of its roles"):
         load_run(tmp_path / "run")
     assert (tmp_path / "run" / "critiques.jsonl").read_text() == ""
     assert "nothing_kept" in (tmp_path / "run" / "events.jsonl").read_text()
 
 
 def test_an_actor_behind_our_own_server_goes_on_from_steps(folder, tmp_path):
-    cast = cast_of(load_run(folder))
+    cast = served_policies(load_run(folder))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from support.critique_rows import record_of_row
 from support.files import write_jsonl
 from whet.methods.critique_data.formats import (
     CritiqueRecord,
@@ -15,7 +16,6 @@ from whet.methods.critique_data.formats import (
     mathcritique_of,
     processbench_of,
     read_given,
-    record_of_row,
     row_of,
     trl_of,
 )

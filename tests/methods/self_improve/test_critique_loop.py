@@ -301,6 +301,13 @@ def test_a_stubborn_world_reaches_originals(tmp_path):
     assert sum(right for _, right in stubborn) < sum(right for _, right in landed)
 
 
+@pytest.mark.parametrize(("settings", "is_meant"), [((), False), ((STUBBORN,), True)])
+def test_only_a_stubborn_warm_start_lowers_the_accuracy_on_purpose(settings, is_meant):
+    config = config_of("critique_loop", None, list(settings))
+    report_spec = preset_of(config.method).algorithm.spec.report_of(config)
+    assert ("sft_actor" in report_spec.lowered) == is_meant
+
+
 @pytest.mark.parametrize(("start", "is_told"), [("base", True), ("warm_start", False)])
 def test_a_stubborn_world_that_rounds_forget_is_told(start, is_told, tmp_path):
     method = session_of("critique_loop", *SMALL, STUBBORN, f"start={start}", folder=tmp_path).algorithm

@@ -2,7 +2,7 @@
 
 AgentGym leaves out the tasks 5-1, 5-2, 9-1, 9-2, 9-3, 10-1 and 10-2. Its training list is numbered so: all 2,120 items
 are variations that scienceworld keeps for training. Its evaluation list was drawn from a numbering without task 2-3 as
-well. Read so (`from_eval_list`), all 200 are test variations and none is in the training list. Read as they stand, 61
+well. Read so, all 200 are test variations and none is in the training list. Read as they stand, 61
 are training items and only 107 are test variations. Published subgroups are of the list as it stands.
 """
 
@@ -54,7 +54,6 @@ TASKS = (
 )
 _ENDS = tuple(accumulate(task.num_variations for task in TASKS))
 NUM_ITEMS = _ENDS[-1]
-_LEFT_OUT = next(index for index, task in enumerate(TASKS) if task.number == "2-3")
 
 
 def task_of(item: int) -> tuple[ScienceTask, int]:
@@ -82,12 +81,6 @@ def split_of(item: int) -> str:
     task, variation = task_of(item)
     quarter = task.num_variations // 4
     return "train" if variation < 2 * quarter else "validation" if variation < 3 * quarter else "test"
-
-
-def from_eval_list(number: int) -> int:
-    """The item that a number of AgentGym's evaluation list was drawn as; its server runs another one."""
-    task = TASKS[_LEFT_OUT]
-    return number if number < _ENDS[_LEFT_OUT] - task.num_variations else number + task.num_variations
 
 
 @cache

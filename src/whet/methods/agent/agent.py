@@ -21,7 +21,7 @@ class AgentConfig(AgentRunConfig):
 
 
 class Agent(AgentAlgorithm[AgentConfig]):
-    """plays in environments, and is measured; nothing is trained"""
+    """acts in environments, and is measured; nothing is trained"""
 
     spec = agent_spec(AgentConfig)
 

@@ -32,7 +32,7 @@ from whet.seeds import seed_of
 from whet.trainer.loop import Phase
 from whet.types import Row
 
-NO_ROLLOUTS = "what is learnt is given, and no episode is played to learn from"
+NO_ROLLOUTS = "what is learnt is given, and no episode is rolled out to learn from"
 
 
 class AgentCloneConfig(AgentRunConfig):
@@ -98,13 +98,13 @@ class AgentClone(AgentAlgorithm[AgentCloneConfig]):
 
 # --- presets of the tiny agent in TextCraft ---------------------------------------------------------------------------
 
-NUM_PLAYS = 8
+NUM_EXPERT_EPISODES = 8
 """Episodes of each training item. The order of the recipes and the mistakes differ."""
 CARELESS_EXPERT = ExpertConfig(
-    num_plays=NUM_PLAYS, max_turns=10, wrong_count=0.3, wrong_action=0.15, stuck=0.8, keep_failures=True
+    num_episodes=NUM_EXPERT_EPISODES, max_turns=10, wrong_count=0.3, wrong_action=0.15, stuck=0.8, keep_failures=True
 )
 """Wrong counts, wrong actions, and refused actions again and again: two thirds of the episodes succeed."""
-FAULTLESS_EXPERT = ExpertConfig(num_plays=NUM_PLAYS, max_turns=10)
+FAULTLESS_EXPERT = ExpertConfig(num_episodes=NUM_EXPERT_EPISODES, max_turns=10)
 """Episodes of the same items, without mistakes."""
 SHALLOW = EnvironmentData(
     env={"textcraft": 1.0},

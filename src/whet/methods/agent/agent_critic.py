@@ -67,7 +67,7 @@ class AgentCriticConfig(AgentCriticRunConfig):
     rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), AnyOf(*STAGED)] = Field({})
     traces_per_step: Annotated[int, AnyOf(*STAGED)] = Field(4, ge=0)
     evaluation: Annotated[
-        AgentEvaluation, Inside("validation_samples", NoEffect("a validation plays each item once, greedily"))
+        AgentEvaluation, Inside("validation_samples", NoEffect("a validation rolls each item out once, greedily"))
     ] = AgentEvaluation(max_turns=12)
     warm_start: Annotated[
         AgentWarmStart,
@@ -161,8 +161,8 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         imitated = partial(imitation_phase, learning=warm.learning, rows_per_step=warm.rows_per_step)
         steps = self.config.steps_of
         yield imitated("sft_policy", POLICY, steps[POLICY], self._sft_example)
-        num_plays = ceil(warm.attempts / AT_A_TIME) if steps[CRITIC] else 0
-        yield Phase("attempts", num_plays, self._attempts, headline=("critique/acc",))
+        num_batches = ceil(warm.attempts / AT_A_TIME) if steps[CRITIC] else 0
+        yield Phase("attempts", num_batches, self._attempts, headline=("critique/acc",))
         yield imitated("sft_critic", CRITIC, steps[CRITIC], self._shown, end=self._forget)
 
     def _sft_example(self, step: int) -> list[Row]:

@@ -46,7 +46,7 @@ PAIRS = "pairs"
 """A queue of the run's store: the pairs of a round, a batch each, the better one first."""
 
 
-PLAYED = ActsUnless("pairs", because="pairs are read from files, and none is played")
+ROLLED_OUT = ActsUnless("pairs", because="pairs are read from files, and none is rolled out")
 
 
 class AgentDPOConfig(AgentRunConfig):
@@ -64,24 +64,24 @@ class AgentDPOConfig(AgentRunConfig):
     """Files of pairs (`id`, `prompt`, `chosen`, `rejected`), as AgentGym has them. (): pairs are made from rollouts."""
     max_turns: Annotated[
         PerStep[int | None],
-        ActsUnless("pairs", because="pairs are read from files, and none is played", hint=MEASURED),
+        ActsUnless("pairs", because="pairs are read from files, and none is rolled out", hint=MEASURED),
     ] = Field(None, ge=1)
-    traces_per_step: Annotated[int, PLAYED] = Field(4, ge=0)
-    against: Annotated[Literal["expert", "own"], PLAYED] = "expert"
+    traces_per_step: Annotated[int, ROLLED_OUT] = Field(4, ge=0)
+    against: Annotated[Literal["expert", "own"], ROLLED_OUT] = "expert"
     """What the policy's episodes are compared with. expert: each with the scripted expert's in the same environment.
     own: the policy's worst episode with its best."""
-    num_rounds: Annotated[int, PLAYED] = Field(1, ge=1, le=100)
+    num_rounds: Annotated[int, ROLLED_OUT] = Field(1, ge=1, le=100)
     """Of exploring and learning. Each takes the model that explores for its reference."""
-    num_explored: Annotated[int | None, PLAYED] = Field(None, ge=1)
+    num_explored: Annotated[int | None, ROLLED_OUT] = Field(None, ge=1)
     """Items explored in a round, drawn anew for each and shared out as `data.env` says. None: all of them, whatever the
     shares."""
-    items_per_step: Annotated[int, PLAYED] = Field(32, ge=1)
+    items_per_step: Annotated[int, ROLLED_OUT] = Field(32, ge=1)
     """Items rolled out in a step of exploring."""
-    group_size: Annotated[int, PLAYED] = Field(2, ge=1)
+    group_size: Annotated[int, ROLLED_OUT] = Field(2, ge=1)
     """Episodes of each item in a round (K)."""
-    reward_gap: Annotated[float, PLAYED] = Field(REWARD_GAP, ge=0, le=1)
+    reward_gap: Annotated[float, ROLLED_OUT] = Field(REWARD_GAP, ge=0, le=1)
     """The least distance of a pair's scores."""
-    threshold: Annotated[float, PLAYED] = Field(EXPERT_THRESHOLD, ge=0, le=1)
+    threshold: Annotated[float, ROLLED_OUT] = Field(EXPERT_THRESHOLD, ge=0, le=1)
     """The least score of the better one."""
     kind: Literal["logistic", "ipo"] = "logistic"
     """Of the loss: DPO's, or IPO's (arXiv:2310.12036) squared distance."""
@@ -108,7 +108,7 @@ class AgentDPOConfig(AgentRunConfig):
             raise ValueError("against = own compares the episodes of an item: set group_size to 2 or more")
         if not seen["pairs"] and seen["group_size"] > 1 and seen["sampling"].__dict__["temperature"] == 0:
             raise ValueError(
-                "group_size > 1 with sampling.temperature = 0 plays every episode of an item alike; set "
+                "group_size > 1 with sampling.temperature = 0 makes all episodes of an item alike; set "
                 "the temperature above 0, or group_size = 1"
             )
         return self

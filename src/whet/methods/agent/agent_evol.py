@@ -98,7 +98,7 @@ class AgentEvolConfig(AgentRunConfig):
         sampling = self.__dict__["sampling"]  # looking is no reading
         if self.group_size > 1 and sampling.temperature == 0 and "sampling.temperature" not in self.schedule:
             raise ValueError(
-                "group_size > 1 with sampling.temperature = 0 plays every episode of an item alike; set "
+                "group_size > 1 with sampling.temperature = 0 makes all episodes of an item alike; set "
                 "the temperature above 0, or group_size = 1"
             )
         if self.weighting == "self_normalised" and (self.keep != "all" or self.group_size < 2):

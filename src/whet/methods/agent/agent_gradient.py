@@ -119,7 +119,7 @@ def with_leads(report: ReportSpec, config: AgentGradientConfig) -> ReportSpec:
     return replace(report, columns=(*report.columns[:place], *load_columns("agent_leads"), *report.columns[place:]))
 
 
-def what_is_played(algorithm: AgentGradient) -> list[str]:
+def what_is_rolled_out(algorithm: AgentGradient) -> list[str]:
     config, horizon = algorithm.config, "schedule.max_turns says how many"
     if "max_turns" not in config.schedule:
         horizon = f"at most {algorithm.rollouts.horizon(config):g}"
@@ -188,7 +188,7 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
         report=load_report("agent_rl"),
         report_by=with_leads,
         evaluator=AgentGradientEvaluator,
-        plan=what_is_played,
+        plan=what_is_rolled_out,
     )
 
     def __init__(self, config: AgentGradientConfig, run: RunContext) -> None:
@@ -375,7 +375,7 @@ def _problems(config: AgentGradientConfig) -> Iterator[str]:
     per, num_episodes = config.credit.per, config.prompts_per_step * min(possible(config, "group_size"))
     if config.max_env_steps is not None and config.max_env_steps <= num_episodes:
         yield (
-            f"max_env_steps = {config.max_env_steps} ends training with its first step, which plays {num_episodes} "
+            f"max_env_steps = {config.max_env_steps} ends training with its first step, which rolls out {num_episodes} "
             "episodes of a turn or more: raise it, or take null for all of num_steps"
         )
     if taken := sorted(TAKEN & config.beside.keys()):

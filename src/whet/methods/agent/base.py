@@ -143,7 +143,7 @@ class AgentEvaluator(Evaluator[C]):
     def by_rule(
         self, player: ScriptedAgent, tasks: Sequence[Task], num_samples: int, *, label: str, **labels: Any
     ) -> tuple[Metrics, list[dict[str, Any]]]:
-        """As `measured`, of a player by rule."""
+        """As `measured`, of an agent by rule."""
         groups = self.rollouts.scripted_episodes(player, tasks, num_samples)
         return self._numbers(groups), [self.rollouts.trace(group[0], label=label, **labels) for group in groups]
 

@@ -100,7 +100,7 @@ def demonstrated(
     """Trajectories of files, or without any those of the scripted experts, in the run's action format.
 
     Args:
-        files: as AgentGym publishes them; of environments that are not played, too.
+        files: as AgentGym publishes them; of environments that are not in the run, too.
         tasks: what the experts act on. Items whose environments failed are left out.
         expert: how well they act, and which of their episodes are learnt.
         tell: called with a level and a text, where the experts' work takes minutes.
@@ -116,15 +116,17 @@ def demonstrated(
         note = f"trajectories of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
         return imported, [*notes, note] if strange else notes
     trajectories, broken = list[Trajectory](), list[str]()
-    if (count := len(tasks) * expert.num_plays) > MANY:
-        tell("info", f"the experts play {count:,} episodes before anything is learnt; expert.num_plays says how many")
+    if (count := len(tasks) * expert.num_episodes) > MANY:
+        tell(
+            "info", f"the experts write {count:,} episodes before anything is learnt; expert.num_episodes says how many"
+        )
     for name, info in infos.items():
         items = [task.info[ITEM] for task in tasks if task.info[ENVIRONMENT] == name]
 
         def failed(item: int, error: Exception, name: str = name) -> None:
-            broken.append(f"{name}, item {item}: its expert could not play it: {error or type(error).__name__}")
+            broken.append(f"{name}, item {item}: its expert failed at it: {error or type(error).__name__}")
 
-        for number in range(expert.num_plays):
+        for number in range(expert.num_episodes):
             trajectories += expert_trajectories(
                 info, items, rules=rules_of(info, config.format).text,
                 seed=seed_of(config.seed, "play", number) % 2**31 if number else config.seed,
@@ -134,8 +136,8 @@ def demonstrated(
             )  # fmt: skip
     if not broken:
         return trajectories, []
-    count = len(tasks) * expert.num_plays
-    unit = "items" if expert.num_plays == 1 else "plays"
+    count = len(tasks) * expert.num_episodes
+    unit = "items" if expert.num_episodes == 1 else "episodes"
     note = f"{len(broken)} of {count} {unit} are left out, as their environments failed; the first: {broken[0]}"
     if len(broken) > config.faults.budget * count or not trajectories:
         raise EnvError(f"{note} (more may be left out by a higher faults.budget, a share)")

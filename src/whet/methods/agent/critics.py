@@ -27,7 +27,7 @@ from whet.methods.critics import NO_CRITIC, SFT
 from whet.methods.environment_tasks import ENVIRONMENT
 from whet.methods.evaluator import EvalSettings, Evaluator, Measured, Metrics, Traces, no_refinements
 from whet.methods.solvers import POLICY
-from whet.models.prompts import Conversation
+from whet.models.prompts import REPLY, Conversation
 from whet.trainer.loop import Batch
 from whet.types import Episode, Task
 
@@ -88,7 +88,7 @@ def ask_agent_and_critic(algorithm: AgentCriticAlgorithm[C]) -> list[Conversatio
     )
     about = [
         Conversation(
-            CRITIC, conversation.texts, lambda question: run.prompts.critique_messages(question, "a"), "", limit
+            CRITIC, conversation.texts, lambda question: run.prompts.critique_messages(question, REPLY), "", limit
         )
         for conversation in conversations
     ]

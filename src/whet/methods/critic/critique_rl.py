@@ -38,7 +38,7 @@ from whet.methods.critics import (
 )
 from whet.methods.report_specs import load_report
 from whet.methods.stages import STAGES, Stage, Stage1, Stage2, assign_stage_credit, critic_of, stage_phase
-from whet.models.prompts import Conversation
+from whet.models.prompts import REPLY, Conversation
 from whet.report.spec import title_of
 from whet.rollout.roles import written
 from whet.run_folder.folder import RunFolder
@@ -100,7 +100,7 @@ def ask_about_answers(algorithm: CritiqueRL) -> list[Conversation]:
         num_written = roles.critique.max_new_tokens + roles.refinement.max_new_tokens
         conversations += [
             Conversation(
-                "actor", pairs, lambda q, a: prompts.refine_messages(q, a, "c"), prompts.refine_prefill, num_written
+                "actor", pairs, lambda q, a: prompts.refine_messages(q, a, REPLY), prompts.refine_prefill, num_written
             ),
             Conversation("critic", pairs, prompts.critique_messages, "", roles.critique.max_new_tokens),
         ]

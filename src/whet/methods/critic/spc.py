@@ -36,7 +36,8 @@ from whet.types import Episode, Grade, Row, Segment, Task, as_row
 
 Games = tuple[list[Episode], Mapping[str, Segment], int]  # rewarded judgments; planted steps by task; ungraded plants
 SIDES, TRIES = ("generator", "critic"), 2  # continuations from a step, to see whether it is an error
-PLAYERS = {"sft": ("_sft", "_sft"), "critic": ("_sft", ""), "generator": ("", "_sft"), "both": ("", "")}
+SUFFIXES = {"sft": ("_sft", "_sft"), "critic": ("_sft", ""), "generator": ("", "_sft"), "both": ("", "")}
+"""By who has trained: what the names of generator and critic end with."""
 
 
 class SPCConfig(RunConfig):
@@ -62,7 +63,7 @@ class SPCConfig(RunConfig):
     learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=128)
 
 
-ROWS = tuple(PLAYERS)
+ROWS = tuple(SUFFIXES)
 
 
 class SPCEvaluator(Evaluator[SPCConfig]):
@@ -124,9 +125,9 @@ class SPC(Algorithm[SPCConfig]):
             (self.config.seed, key),
         )
         plant = Solve(
-            sneaky(self.run.prompts), role("generator", f"generator{PLAYERS[who][0]}", roles.refinement), seed_key
+            sneaky(self.run.prompts), role("generator", f"generator{SUFFIXES[who][0]}", roles.refinement), seed_key
         )
-        critic = role("critic", f"critic{PLAYERS[who][1]}", roles.critique)
+        critic = role("critic", f"critic{SUFFIXES[who][1]}", roles.critique)
         judge = CritiqueRound(
             sneaky(self.run.prompts), critic, critic, critic, seed_key, refine=False, retries=runtime.retries()
         )

@@ -28,7 +28,7 @@ from whet.methods.critique_data.imported import ImportedAnswers, import_answers
 from whet.methods.critique_data.mistakes import BY_RULE, CATALOGUE
 from whet.methods.critique_data.records import MADE
 from whet.methods.critique_data.rollouts import Corruption
-from whet.models.prompts import Conversation
+from whet.models.prompts import REPLY, Conversation
 from whet.rollout.roles import written
 from whet.rollout.solve import grade_of
 from whet.tasks.chains import parse_chain
@@ -344,10 +344,10 @@ def ask_roles(solutions: Solutions) -> list[Conversation]:
         critiqued += roles.critique.max_new_tokens
     refined = critiqued + (roles.refinement.max_new_tokens if config.filters.num_refinements else 0)
 
-    def refine(question: str, answer: str = "a") -> list[Message]:
-        return words.refine_messages(question, answer, "c")
+    def refine(question: str, answer: str = REPLY) -> list[Message]:
+        return words.refine_messages(question, answer, REPLY)
 
-    def critique(question: str, answer: str = "a") -> list[Message]:
+    def critique(question: str, answer: str = REPLY) -> list[Message]:
         return words.critique_messages(question, answer)
 
     conversations = [

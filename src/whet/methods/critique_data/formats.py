@@ -114,13 +114,6 @@ def row_of(record: CritiqueRecord) -> dict[str, Any]:
     }
 
 
-def record_of_row(row: Mapping[str, Any]) -> CritiqueRecord:
-    """The inverse of `row_of`, but for `example`."""
-    texts = {"id": row["id"], "question": row["question"], "response": row["answer"], "right": row["correct"]}
-    texts |= {name: row[name] for name in ("critique", "refinement")}
-    return CritiqueRecord.of(Task(id=row["id"], prompt=row["question"], info={**row["info"], **texts}))
-
-
 def as_lines(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 

@@ -120,7 +120,7 @@ def _add_trajectory(answers: ImportedAnswers, trajectory: Trajectory, place: str
     if not observations or not replies:
         raise DataError(f"{place}: an episode without a turn has nothing to critique; leave it out")
     if trajectory.success is None and trajectory.reward is None:
-        raise DataError(f"{place}: neither success nor reward says how it ended; give files of played episodes")
+        raise DataError(f"{place}: neither success nor reward says how it ended; give files of finished episodes")
     after = [*observations[1:], *[""] * len(replies)]
     lines = [
         f"Turn {n}: {reply}" + (f" -> {observation}" if observation else "")

@@ -50,7 +50,7 @@ from whet.methods.self_correct.rollout import FATES, KEPT, SelfTalk
 from whet.methods.self_correct.step_comments import words_of
 from whet.methods.solvers import POLICY, PolicyAlgorithm, PolicyEvaluator, ask_policy, solver_spec, trace
 from whet.methods.warm_start import check_texts, demonstration_rows, imitation_phase
-from whet.models.prompts import Conversation, of_rounds
+from whet.models.prompts import REPLY, Conversation, of_rounds
 from whet.run_folder.folder import SELF_TALK
 from whet.seeds import seed_of
 from whet.tasks.demonstrators import Demonstrator, demonstrator, examples_of
@@ -174,7 +174,9 @@ def ask_all_models(algorithm: SelfTalkMethod) -> list[Conversation]:
     conversations += of_rounds((POLICY, "critic"), run.prompts, run.questions, config.roles.written)
     if config.smoother is not None:
         written = config.sampling.max_new_tokens + config.smoothing.max_new_tokens
-        conversations.append(Conversation("smoother", run.questions, lambda q: smoothing_messages(q, "a"), "", written))
+        conversations.append(
+            Conversation("smoother", run.questions, lambda q: smoothing_messages(q, REPLY), "", written)
+        )
     return conversations
 
 

@@ -141,7 +141,7 @@ class CritiqueLoopConfig(PolicyRunConfig):
             )
         if settings["token_budget"] and settings["sampling"].temperature == 0:
             raise ValueError(
-                "token_budget with sampling.temperature = 0 pays for the same answer again and again; set "
+                "token_budget with sampling.temperature = 0 spends it on the same answer again and again; set "
                 "the temperature above 0"
             )
         return self

@@ -60,8 +60,21 @@ def round_names(config: CritiqueLoopConfig) -> list[str]:
     return [f"round_{number}" for number in range(1, config.num_rounds + 1)]
 
 
+STUBBORN = (
+    "data.misconceptions has the warm start write wrong results as often as it says, so that a critic has something to "
+    "add"
+)
+"""Why the accuracy falls in the actor's warm start."""
+
+
 def with_rounds(report: ReportSpec, config: CritiqueLoopConfig) -> ReportSpec:
-    return replace(report, order=("training", "refined", "before", *round_names(config), "best", "last"))
+    data = config.data
+    stubborn = isinstance(data, ChainData) and data.__dict__["misconceptions"]  # no reading
+    return replace(
+        report,
+        order=("training", "refined", "before", *round_names(config), "best", "last"),
+        lowered={"sft_actor": STUBBORN} if stubborn else {},
+    )
 
 
 class CritiqueLoopEvaluator(PolicyEvaluator[CritiqueLoopConfig]):
