@@ -64,13 +64,15 @@ def test_a_grader_that_breaks_ends_the_run_with_the_words_of_a_run_in_process(tm
     plugin.write_text(
         "import whet\n@whet.grader('ends')\ndef ends(completion):\n    raise ValueError('no such answer')\n"
     )
-    data.write_text("".join(json.dumps({"question": f"{n} + 1", "answer": "1"}) + "\n" for n in range(60)))
+    data.write_text("".join(json.dumps({"question": f"{n % 9} + 1", "answer": "1"}) + "\n" for n in range(60)))
+    words = tmp_path / "words.yaml"
+    words.write_text("extends: chains\n")
     texts = []
     for count in (0, 1):
         command = [
             *("train", "grpo", "num_threads=1", "num_steps=2", "prompts_per_step=3", "group_size=3"),
             *("evaluation.num_samples=1", "sampling.max_new_tokens=8", "data.kind=file", f"data.path={data}"),
-            *("data.grader=ends", f"plugins=[{plugin}]", "faults.budget=0.1", "prompts=english"),
+            *("data.grader=ends", f"plugins=[{plugin}]", "faults.budget=0.1", f"prompts={words}"),
             *("cluster.unit=8", f"cluster.workers={count}"),
         ]
         result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / f"run{count}")])
