@@ -112,16 +112,18 @@ def _restarting(config: RunConfig, progress: Progress, work: Callable[[], T], ag
     Raises: RanksLost after `cluster.restarts` restarts.
     """
     attempt: Callable[[], T] = work
-    for num_left in reversed(range(config.cluster.restarts + 1)):
+    num_lost = 0
+    while True:
         try:
             return attempt()
         except RanksLost as error:
-            if not num_left:
+            num_lost += 1
+            if num_lost > config.cluster.restarts:
                 raise
-            lost = f"{error}. They start again, from the last checkpoint ({num_left - 1} more such restarts)"
+            left = config.cluster.restarts - num_lost
+            lost = f"{error}. They start again, from the last checkpoint ({left} more such restarts)"
             progress.tell("warning", lost)
             attempt = partial(again, lost)
-    raise AssertionError
 
 
 def resume(

@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Callable
 from math import comb
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from whet.methods.critic.star_critic import imitated
 from whet.methods.rounds import episode_weights, merged
 from whet.methods.self_improve.improving import allot_refinements, kept_refinements
 from whet.trainer import Update
-from whet.trainer.learner import Learner
 from whet.trajectories.preferences import differ as apart
 
 
@@ -240,7 +238,7 @@ def rate(rng: Generator, cases: int) -> Both:
         warm, total, update = int(rng.integers(0, 10)), int(rng.integers(10, 200)), int(rng.integers(0, 200))
         floor, peak = float(rng.choice([0.0, 0.1, 1.0])), 5e-2
         learning = LearningConfig(learning_rate=peak, final_share=floor, warmup_steps=warm)
-        ours = Learner.learning_rate(SimpleNamespace(rule=Update((), learning, total)), update)  # type: ignore[arg-type]
+        ours = Update((), learning, total).learning_rate(update)
         done = min(1.0, max(0, update - warm) / max(1, total - warm))
         share = (update + 1) / warm if update < warm else floor + (1 - floor) * (1 + np.cos(np.pi * done)) / 2
         return ours, peak * share
