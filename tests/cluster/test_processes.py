@@ -21,7 +21,7 @@ from whet.cluster.ray_start import connect
 from whet.config.parts import ClusterConfig
 from whet.errors import RunError
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("ray")]  # one Ray at a time
 NUM_JOBS, NUM_KILLS = 120, 20
 
 

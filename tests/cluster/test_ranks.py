@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 pytestmark = pytest.mark.integration  # each process loads torch and transformers
+by_command = pytest.mark.skipif(os.environ.get("WHET_CLUSTER") != "all", reason="slow: set WHET_CLUSTER=all")
 CASES = Path(__file__).with_name("ranks_cases.py")
 SUMS = {"values": 100.0}
 """By case, how large its loss is. That of the others is about 1."""
@@ -76,6 +77,7 @@ def test_a_rank_alone_gives_the_bits_of_a_run_without_ranks(alone, tmp_path):
         assert all(torch.equal(found[1][name], weights) for name, weights in alone[case][1].items())
 
 
+@by_command
 def test_the_same_ranks_give_the_same_bits(tmp_path):
     one = results(2, tmp_path, "bapo", "gspo", "lora")
     other = results(2, tmp_path, "bapo", "gspo", "lora")
@@ -84,6 +86,7 @@ def test_the_same_ranks_give_the_same_bits(tmp_path):
         assert all(torch.equal(found[1][name], weights) for name, weights in other[case][1].items())
 
 
+@by_command
 def test_four_ranks_learn_as_one_process_does(alone, tmp_path):
     check(alone, results(4, tmp_path))
 

@@ -14,7 +14,7 @@ import same_numbers
 from whet.cli import app
 from whet.run_folder.logs import Logs
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("ray")]  # one Ray at a time
 
 
 @pytest.fixture(scope="module", autouse=True)
