@@ -15,9 +15,10 @@ from hypothesis import settings
 from transformers import Qwen2ForCausalLM
 
 from support.commands import whet
+from support.random_policy import random_policy as make_random_policy
 from whet.models.policy import Policy
 from whet.models.stand_in import save_stand_in
-from whet.models.tiny import SPECIAL, tiny_config, tiny_tokenizer
+from whet.models.tiny import tiny_config, tiny_tokenizer
 
 pytest_plugins = ("support.cpu_times",)
 CHROMIUM = "/usr/bin/chromium"
@@ -58,15 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def random_policy() -> Policy:
-    """The tiny architecture with random weights (drawn wide, so that its distributions are not flat)."""
-    torch.manual_seed(0)
-    tokenizer = tiny_tokenizer()
-    model = Qwen2ForCausalLM(tiny_config(len(tokenizer))).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 2:
-                parameter.mul_(3)
-    return Policy("policy", model, tokenizer, stop_ids=frozenset({SPECIAL.index("<|end|>")}))
+    return make_random_policy()
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,10 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import Qwen2ForCausalLM
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.random_policy import random_policy
 from whet.config.losses import (
     BalancedBounds,
     ClipLoss,
@@ -32,7 +34,6 @@ from whet.config.losses import (
 from whet.config.parts import LearningConfig
 from whet.models.policy import Policy
 from whet.models.scoring import score, score_here
-from whet.models.tiny import SPECIAL, tiny_config, tiny_tokenizer
 from whet.models.value import value_model_of
 from whet.trainer.local import LocalTrainer
 from whet.trainer.losses import correction_of, entropy_clip, policy_terms, preference_term, value_term
@@ -42,18 +43,6 @@ from whet.types import Row
 
 MakeTrainer = Callable[[Policy], Trainer]
 NUM_ROWS, NUM_STEPS = 32, 2
-
-
-def random_policy(dtype: torch.dtype = torch.float32) -> Policy:
-    """The tiny architecture with random weights, drawn wide."""
-    torch.manual_seed(0)
-    tokenizer = tiny_tokenizer()
-    model = Qwen2ForCausalLM(tiny_config(len(tokenizer))).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 2:
-                parameter.mul_(3)
-    return Policy("policy", model.to(dtype), tokenizer, stop_ids=frozenset({SPECIAL.index("<|end|>")}))
 
 
 def with_lora(policy: Policy) -> Policy:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.cluster.ray_start import cause_of, check_versions
+from whet.cluster.ray_start import cause_of, facts_of
 from whet.errors import RunError
 
 AHEAD = 2
@@ -128,12 +128,7 @@ class Processes:
         self.members[number] = Member(actor, self._facts_of(actor, number))
 
     def _facts_of(self, actor: Any, number: int) -> Mapping[str, Any]:
-        try:
-            facts = self.ray.get(actor.facts.remote())
-        except self.ray.exceptions.RayError as error:
-            raise RunError(f"{self.kind} {number} could not start: it {cause_of(error, {})}") from error
-        check_versions(facts["versions"], f"{self.kind} {number} on {facts['node']}")
-        return facts
+        return facts_of(actor, f"{self.kind} {number}")
 
     def close(self) -> None:
         """End the processes."""

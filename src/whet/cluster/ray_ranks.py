@@ -12,8 +12,8 @@ import cloudpickle
 from whet.cluster.ray_start import (
     cause_of,
     check_ray,
-    check_versions,
     connect,
+    facts_of,
     facts_of_this_process,
     resources,
 )
@@ -84,9 +84,11 @@ class RayRanks:
         self._ray = ray = connect(self.settings)
         make = ray.remote(RankProcess).options(**resources(self.settings))
         self._actors = [make.remote(number, self.size) for number in range(self.size)]
-        self.facts = ray.get([actor.facts.remote() for actor in self._actors])
-        for number, facts in enumerate(self.facts):
-            check_versions(facts["versions"], f"rank {number} on {facts['node']}")
+        try:
+            self.facts = [facts_of(actor, f"rank {number}") for number, actor in enumerate(self._actors)]
+        except WhetError:
+            self.close()
+            raise
         address = f"tcp://{self.facts[0]['node']}:{self.facts[0]['port']}"
         self._answer([actor.join.remote(address, self.num_threads) for actor in self._actors], is_command=False)
 

@@ -146,6 +146,23 @@ def facts_of_this_process() -> dict[str, Any]:
     }
 
 
+def facts_of(actor: Any, name: str) -> Mapping[str, Any]:
+    """What a process that Ray has started says of itself, once its versions are this process's.
+
+    Args:
+        name: of the process, for messages.
+    Raises: RunError where it could not start, or its versions are others.
+    """
+    import ray
+
+    try:
+        facts = ray.get(actor.facts.remote())
+    except ray.exceptions.RayError as error:
+        raise RunError(f"{name} could not start: it {cause_of(error, {})}") from error
+    check_versions(facts["versions"], f"{name} on {facts['node']}")
+    return facts
+
+
 def cause_of(error: BaseException, facts: Mapping[str, Any]) -> str:
     """Why a process's answer did not come: a clause, then the process's own last lines or traceback.
 

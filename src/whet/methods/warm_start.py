@@ -95,11 +95,9 @@ def warm_start(
         policy: in the role. Empty: it has the role's name.
     Raises: DataError if there is nothing to imitate, or the policy could not learn it whole.
     """
-    shares: dict[Kind, float] = {"solve": 1 - settings.refine_share, "refine": settings.refine_share}
-    kinds: Sequence[Kind] = ("critique",) if role == "critic" else [kind for kind, share in shares.items() if share]
     learner = policy or role
     if num_steps:
-        check_texts(shown, kinds, loop.policies[learner])
+        check_texts(shown, _kinds_of(settings, role), loop.policies[learner])
     name = f"sft_{role}"
 
     def draw(step: int) -> list[Row]:
@@ -110,6 +108,14 @@ def warm_start(
         return demonstration_rows((shown.show(kind, rng) for kind in wanted), loop.policies[learner])
 
     return imitation_phase(name, learner, num_steps, draw, settings.learning, settings.rows_per_step)
+
+
+def _kinds_of(settings: WarmStartConfig, role: Literal["actor", "critic"]) -> Sequence[Kind]:
+    """What a row of the phase may be."""
+    if role == "critic":
+        return ("critique",)
+    shares: dict[Kind, float] = {"solve": 1 - settings.refine_share, "refine": settings.refine_share}
+    return [kind for kind, share in shares.items() if share]
 
 
 def check_texts(shown: Demonstrator, kinds: Sequence[Kind], policy: Policy) -> None:

@@ -158,6 +158,7 @@ def token_logprobs(
 
 
 def compute_logprobs(policy: Policy, batch: MicroBatch, entropy: bool, graded: bool) -> tuple[Tensor, Tensor | None]:
+    """As `token_logprobs`, in a process that has the policy's whole weights at hand."""
     predicting_BT = batch.mask_BT[:, 1:]
     hidden_NH = _predicting_states(policy, batch)
     if policy.is_value:

@@ -141,12 +141,13 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     set_determinism(config.num_threads)
     torch.manual_seed(config.seed)
     prompts = find_prompts(prompts_name)
+    trains = measured is None
     problems = measured or load_tasks(config.data)
     grader = load_grader(config.data)
     if isinstance(grader, UserGrader):
         grader.check(task for split in problems.tasks.values() for task in split)
     models = spec.models(config)
-    if measured is None and config.cluster.ranks and config.cluster.workers:
+    if trains and config.cluster.ranks and config.cluster.workers:
         # This process neither trains nor samples: its copies leave the GPUs to those that do.
         models = {name: model.model_copy(update={"device": "cpu"}) for name, model in models.items()}
     policies = load_policies(models)
@@ -155,7 +156,7 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
         _warn_of_bfloat16(policies, progress)
     warnings = [warning for policy in policies.values() for warning in policy_warnings(policy)]
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
-    if measured is None:
+    if trains:
         loop.ranks = ranks_of(config.cluster, config.num_threads)
     folder.max_trace_bytes = config.max_trace_bytes
     runtime = make_runtime(config, spec, policies, grader)
@@ -167,26 +168,31 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     runtime.watchdog.stacks = folder.path / "stalls.txt"
     runtime.watchdog.say = partial(_report_stall, loop)
     runtime.say_unequal = partial(_report_unequal, loop)
-    run_context = RunContext(loop, problems.tasks, grader.grade, prompts, runtime, trains=measured is None)
+    run_context = RunContext(loop, problems.tasks, grader.grade, prompts, runtime, trains=trains)
     algorithm = algorithm_class(config, run_context)
     runtime.unit = config.cluster.rollouts_a_unit
-    if config.cluster.workers and measured is None:
-        stays = {"the run's algorithm": algorithm, "the run's context": run_context, "the run's loop": loop}
-        workers = RayWorkers(
-            config.cluster,
-            runtime,
-            build,
-            plain(config),
-            lambda name: loop.forks.get(name, name),
-            stays | {"the run's runtime": runtime},
-            partial(_report_death, loop),
-        )
+    if trains and config.cluster.workers:
+        workers = _workers_of(config, run_context, algorithm)
         runtime.pool, loop.measures = workers, workers.metrics
     conversations = [conversation for conversation in spec.conversations(algorithm) if conversation.policy in policies]
     lengths = check_prompts(conversations, policies)
     run_context.warnings.extend(dict.fromkeys(warnings))
     read_all(config)
     return Session(algorithm, loop, grader, problems, names, lengths, runtime.envs)
+
+
+def _workers_of(config: RunConfig, run: RunContext, algorithm: Algorithm[Any]) -> RayWorkers:
+    loop, runtime = run.loop, run.runtime
+    stays = {"algorithm": algorithm, "context": run, "loop": loop, "runtime": runtime}
+    return RayWorkers(
+        config.cluster,
+        runtime,
+        build,
+        plain(config),
+        lambda name: loop.forks.get(name, name),
+        {f"the run's {name}": part for name, part in stays.items()},
+        partial(_report_death, loop),
+    )
 
 
 def arrivals_of(file: str | None, folder: RunFolder) -> Arrivals:

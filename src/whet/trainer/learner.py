@@ -334,7 +334,10 @@ class Learner:
         return state
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave. In a group: from this process's parts of it, see `place_like`."""
+        """Go on from what `state` gave. In a group: from this process's parts of it.
+
+        See `whet.models.sharding.spread_like`.
+        """
         self.num_updates = int(state["num_updates"])
         for index, master in enumerate(self.masters):
             values = {name.partition(".")[2]: value for name, value in state.items() if name.startswith(f"{index}.")}
