@@ -37,7 +37,7 @@ train: $(INSTALLED)
 
 agents: OUT ?= runs/agents
 agents: $(INSTALLED)
-	$(STEP) 'the control: cloning the careless play in TextCraft for longer, into $(OUT)/more_cloning'
+	$(STEP) 'the control: cloning the careless episodes in TextCraft for longer, into $(OUT)/more_cloning'
 	@.venv/bin/whet train agent_clone_more --out '$(OUT)/more_cloning'
 	$(STEP) 'the ceiling: cloning an expert without mistakes, into $(OUT)/cloned_expert'
 	@.venv/bin/whet train agent_clone_expert num_steps=400 --out '$(OUT)/cloned_expert'

@@ -66,7 +66,7 @@ PLAIN = (
     "format=plain", "sampling.max_new_tokens=24", f"evaluation.max_turns={LIMIT}", "evaluation.num_samples=8",
     "evaluation.validation_samples=4", "rows_per_step=8", "learning.minibatch_rows=8",
 )  # fmt: skip
-"""The environment of the presets of careless play, and how it is measured."""
+"""The environment of the presets of careless episodes, and how it is measured."""
 BASE = (
     "num_steps=1500", "validate_every=250", "learning.learning_rate=2e-3", "learning.final_share=0.05",
     "learning.warmup_steps=100", "evaluation.num_samples=1",

@@ -1,10 +1,10 @@
-"""What does RL add to a converged clone of careless play, beyond more cloning of it? TextCraft, four arms.
+"""What does RL add to a converged clone of careless episodes, beyond more cloning of it? TextCraft, four arms.
 
     .venv/bin/python benchmarks/agents_careless.py            # runs or goes on, then writes the results
     .venv/bin/python benchmarks/agents_careless.py --collect  # only reads what is there
     .venv/bin/python benchmarks/agents_careless.py --seeds 400 401
 
-Each seed raises its own agent from random weights on careless play, until its success rises no more. From there three
+Each seed raises its own agent from random weights on careless episodes, until its success rises no more. From there three
 arms train: RL on the same items; more cloning of the same play, as long as it likes; and cloning of the expert without
 mistakes, the ceiling. Every arm is measured by its best validated weights, on test items that no arm has seen, with
 eight sampled episodes an item. RL asks the expert for nothing.
@@ -51,7 +51,7 @@ CLONES = {
 PRESETS = {"start": "agent_clone_careless", "rl": "agent_grpo_tiny"}
 """Of the other runs."""
 ROWS = {
-    "before": "before: converged clone of careless play",
+    "before": "before: converged clone of careless episodes",
     "after": "RL, best validated",
     "last": "RL, last weights",
     "more_cloning": "more cloning of the same play, best validated",
@@ -121,7 +121,7 @@ def markdown(result: Mapping[str, Any]) -> str:
     """The premise, the arms, and their leads as paired differences."""
     found = result["found"]
     premise, success = found["premise"], found["success"]
-    lines = ["# RL from a clone of careless play, beside more cloning of it", ""]
+    lines = ["# RL from a clone of careless episodes, beside more cloning of it", ""]
     lines += [
         "In percent: mean ± half width of a 95 % t interval over seeds "
         f"{', '.join(map(str, found['seeds']))}. TextCraft, goals of depth 1 and 2, at most 10 turns, eight sampled "

@@ -296,7 +296,7 @@ def _mid_flight(found: Result) -> Premise:
 def _careless(found: Result) -> Premise:
     """Of a clone that knows the game and errs: it rises no more, is right sometimes, and has a choice left."""
     premise, success = found["found"]["premise"], found["found"]["success"]
-    text = f"the clone of careless play has {_percent(success['before'])} of the test episodes"
+    text = f"the clone of careless episodes has {_percent(success['before'])} of the test episodes"
     text += f", its last rise in validation is {cell(premise['start_last_rise'], sign=True)}"
     text += f", and {_percent(premise['first_signal'])} of the groups have a signal"
     return Premise(text, fmean(value or 0 for value in premise["first_signal"]) > 0.2)
@@ -376,8 +376,8 @@ AGENTGYM_RL = System(
             "cloning go 15 times as far (rate times updates)",
         ),
         Claim(
-            says="RL raises a converged clone of careless play, where more cloning of that play does not.",
-            short="RL from a converged clone of careless play, over more cloning of it",
+            says="RL raises a converged clone of careless episodes, where more cloning of the same does not.",
+            short="RL from a converged clone of careless episodes, over more cloning of it",
             env="TextCraft of depth 1 and 2, ten turns, actions without thoughts",
             budget="none: cloning goes on as long as it likes, and RL asks the expert for nothing",
             result="agents_careless",
@@ -400,7 +400,7 @@ AGENTGYM_RL = System(
         ),
         Claim(
             says="At equal steps in environments, a horizon that grows beats fixed ones.",
-            env="TextCraft of depth 1 to 4, a clone of careless play: 6 turns, 20 turns, 6 to 20",
+            env="TextCraft of depth 1 to 4, a clone of careless episodes: 6 turns, 20 turns, 6 to 20",
             budget="steps in environments; the rate is constant",
             result="scaling_inter",
             premise=_horizon_binds,

@@ -101,7 +101,7 @@ def section(system: System, answers: Sequence[Answer]) -> Iterator[str]:
             rows[0] += f": {leads_in_words(answer.leads)} points ({answer.seeds} seeds)."
             holds = "" if answer.premise.holds else " **The premise does not hold.**"
             rows += [f"*Premise:* {answer.premise.text}.{holds}"]
-        rows += [f"*World:* {claim.env}. *Equal between the arms:* {claim.budget}."]
+        rows += [f"*Environment:* {claim.env}. *Equal between the arms:* {claim.budget}."]
         if answer.verdict not in ("shown", "not measured") and claim.reason:
             rows += [f"*Why:* {claim.reason}."]
         if answer.premise is None:

@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/scaling_inter.py --collect  # only reads what is there
     .venv/bin/python benchmarks/scaling_inter.py --seeds 400 401
 
-Each seed raises its own agent: `tiny_agent`, which has learnt the game with thoughts, clones careless play without
+Each seed raises its own agent: `tiny_agent`, which has learnt the game with thoughts, clones careless episodes without
 thoughts, of goals of depth 1 to 4, in 500 updates whose rate falls to a twentieth. More cloning would raise it further;
 what the arms differ by is the horizon alone. From there three arms train by RL at one constant rate: a short horizon, a
 long one, and one that grows. Each ends with the step that reaches `ENV_STEPS` steps in environments. All are measured

@@ -71,21 +71,16 @@ def test_another_setting_begins_in_its_place_too(tmp_path, random_model):
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_a_run_that_computed_nothing_leaves_no_folder(tmp_path, random_model, is_there):
-    """Its first phase, which measures, fails."""
-    plugin, out = tmp_path / "mine.py", tmp_path / "run"
-    plugin.write_text("import whet\n@whet.grader('ends')\ndef ends(completion):\n    raise ValueError('no')\n")
-    data = tmp_path / "data.jsonl"
+def test_a_run_that_is_refused_leaves_no_folder(tmp_path, random_model, is_there):
+    """Its data are other than its prompts are for."""
+    out, data = tmp_path / "run", tmp_path / "data.jsonl"
     data.write_text("".join(json.dumps({"question": f"{n} + 1", "answer": "1"}) + "\n" for n in range(12)))
     if is_there:
         out.mkdir()
     own = [each for each in settings(random_model) if not each.startswith("data.")]
-    own += ["data.kind=file", f"data.path={data}", "data.grader=ends", f"plugins=[{plugin}]", "faults.budget=0.1"]
-    done = command("train", "grpo", *own, "--out", out, check=False)
-    assert done.returncode != 0
-    assert done.stderr
-    if (out / "checkpoints").exists():
-        pytest.fail("it was to compute nothing")
+    done = command("train", "grpo", *own, "data.kind=file", f"data.path={data}", "--out", out, check=False)
+    assert done.returncode == 2
+    assert "prompts = 'chains' does not fit data.kind = 'file'" in done.stderr
     assert (list(out.iterdir()) == []) if is_there else not out.exists()
 
 
