@@ -4,10 +4,10 @@
     .venv/bin/python benchmarks/agents_careless.py --collect  # only reads what is there
     .venv/bin/python benchmarks/agents_careless.py --seeds 400 401
 
-Each seed raises its own agent from random weights on careless episodes, until its success rises no more. From there three
-arms train: RL on the same items; more cloning of the same play, as long as it likes; and cloning of the expert without
-mistakes, the ceiling. Every arm is measured by its best validated weights, on test items that no arm has seen, with
-eight sampled episodes an item. RL asks the expert for nothing.
+Each seed raises its own agent from random weights on careless episodes, until its success rises no more. From there
+three arms train: RL on the same items; more cloning of the same episodes, as long as it likes; and cloning of the
+expert without mistakes, the ceiling. Every arm is measured by its best validated weights, on test items that no arm has
+seen, with eight sampled episodes an item. RL asks the expert for nothing.
 
 The settings are those of the presets `agent_clone_careless`, `agent_clone_more`, `agent_clone_expert` and
 `agent_grpo_tiny`, chosen on seed 0. Cloning for longer has 600 updates here, where `make agents` has 300. Each run uses
