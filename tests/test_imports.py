@@ -485,3 +485,11 @@ def test_light_rooms_load_without_torch(module: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
+
+
+def test_the_commands_load_without_the_settings() -> None:
+    """`whet --help` needs names alone: half of its time was the classes of settings."""
+    heavy = ("pydantic", "whet.config", "numpy")
+    code = f"import sys, whet.cli\nprint(*(name for name in {heavy!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

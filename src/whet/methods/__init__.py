@@ -3,9 +3,14 @@
 Importing this package imports no method: a name's file is loaded when the name is first used.
 """
 
-from whet.methods.registry import METHODS
+from typing import Any
+
+from whet.registry import Registry
 
 __all__ = ["METHODS"]
+
+METHODS: Registry[Any] = Registry("method")
+"""Presets (`registry.Preset`), or algorithms that start from the defaults of their config."""
 
 for _name, _place, _says in (
     ("critique_rl", "critic.critique_rl:CritiqueRL", "Critique-RL: a critic to judge, then to help (2510.24320)"),

@@ -16,8 +16,8 @@ from whet.config.effects import acts
 from whet.config.parts import EndpointConfig, ModelConfig
 from whet.config.runs import RunConfig
 from whet.grading.verdicts import parse_verdict
+from whet.methods import METHODS
 from whet.methods.evaluator import Evaluator
-from whet.methods.registry import METHODS
 from whet.models.prompts import Conversation
 from whet.report.spec import ReportSpec
 from whet.rollout.environments import Environments

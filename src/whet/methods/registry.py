@@ -11,8 +11,8 @@ from whet.config import ConfigError, load
 from whet.config.loading import parse_override
 from whet.config.runs import RunConfig
 from whet.config.yaml_text import read_file
+from whet.methods import METHODS
 from whet.plugins import load_entry_points, load_plugins
-from whet.registry import Registry
 
 if TYPE_CHECKING:
     from whet.methods.base import Algorithm
@@ -24,10 +24,6 @@ class Preset:
 
     algorithm: type[Algorithm[Any]]
     config: RunConfig
-
-
-METHODS: Registry[Any] = Registry("method")
-"""Presets, or algorithms that start from the defaults of their config."""
 
 
 def preset_of(name: str) -> Preset:

@@ -16,8 +16,9 @@ from whet.config.loading import leaves, parse_override
 from whet.config.runs import RunConfig
 from whet.config.show import tree_difference
 from whet.errors import RunError
+from whet.methods import METHODS
 from whet.methods.evaluator import EvalSettings, Metrics
-from whet.methods.registry import METHODS, config_of
+from whet.methods.registry import config_of
 from whet.registry import UnknownName
 from whet.run.data import load_tasks, measured_problems
 from whet.run.launch import saved_config

@@ -15,7 +15,8 @@ from whet.config.loading import merged, of_tree, parse_override
 from whet.config.runs import RunConfig
 from whet.config.yaml_text import read_file
 from whet.errors import RunError, WhetError
-from whet.methods.registry import METHODS, preset_of
+from whet.methods import METHODS
+from whet.methods.registry import preset_of
 from whet.plugins import load_entry_points, load_plugins
 from whet.run.data import with_commit
 from whet.run.provenance import changed_access, changed_inputs, changed_steps, compute_provenance
