@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to Python
     from whet.api.actor import Actor, load_actor
     from whet.api.commands import evaluate, scale, train
+    from whet.api.comparison import compare
     from whet.api.critic import Critic, Critique, load_critic
     from whet.api.export import export
     from whet.api.run import Run
@@ -66,6 +67,7 @@ __all__ = [
     "WhetError",
     "advantage",
     "benchmark",
+    "compare",
     "env",
     "evaluate",
     "export",
@@ -89,6 +91,7 @@ __all__ = [
 _PLACES = {
     "whet.api.actor": ("Actor", "load_actor"),
     "whet.api.commands": ("evaluate", "scale", "train"),
+    "whet.api.comparison": ("compare",),
     "whet.api.critic": ("Critic", "Critique", "load_critic"),
     "whet.api.export": ("export",),
     "whet.api.run": ("Run",),

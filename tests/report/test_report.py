@@ -13,7 +13,8 @@ from whet.methods.report_specs import load_report
 from whet.report.browser import browser, tags
 from whet.report.curves import curves
 from whet.report.health import health_notes
-from whet.report.page import _facts, render, script_json, write_report
+from whet.report.html import script_json
+from whet.report.page import _facts, render, write_report
 from whet.report.picking import chosen
 from whet.report.read import read_run
 from whet.report.records import ReportError

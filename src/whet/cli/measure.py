@@ -141,16 +141,33 @@ def evaluate(
 
 @app.command(cls=PluginsCommand)
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder, finished or not.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR ...", help="A run folder, finished or not, or several.")
+    ],
+    to: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Of several runs: the page. Default: comparison.html.")
+    ] = None,
     plugins: PluginsOption = None,
 ) -> None:
-    """Write DIR/report.html: one file that opens from disk, with curves and texts to look at."""
+    """Write DIR/report.html: one file that opens from disk, with curves and texts to look at.
+
+    Of several runs, write a page that compares them, as `whet compare` does.
+    """
 
     def work() -> None:
+        from whet.report.comparison import compare_runs
+        from whet.report.comparison_page import write_comparison
         from whet.report.page import write_report
 
         load_own(plugins)
-        out.print(f"open {escape(str(write_report(folder)))}", soft_wrap=True, highlight=False)
+        if len(folders) == 1 and to is not None:
+            raise usage("--out is of several runs: the page of one is DIR/report.html")
+        page = (
+            write_report(folders[0])
+            if len(folders) == 1
+            else write_comparison(compare_runs(folders), to or Path("comparison.html"))
+        )
+        out.print(f"open {escape(str(page))}", soft_wrap=True, highlight=False)
 
     guarded(work, None)
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from functools import lru_cache
-from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
@@ -23,6 +17,7 @@ from whet.report.browser import browser
 from whet.report.comparison_rows import other_metrics
 from whet.report.curves import curves
 from whet.report.health import health_notes
+from whet.report.html import WEB, page_template, plotly_packed, script_json, source_hash, write_page
 from whet.report.inference_scaling import read_scaling_records, scaling_charts, scaling_rows
 from whet.report.notes import Note, accounts
 from whet.report.off_policy import setting_in_words
@@ -33,10 +28,8 @@ from whet.report.rows import Rows, best_rows, columns_of, row_title, summary_row
 from whet.report.spec import Column, ReportSpec, View
 from whet.report.stats import stats
 from whet.report.table import count_in_words, denominators_in_words, intervals_in_words, intervals_of, shown
-from whet.run_folder.files import write_atomic
 
 logger = logging.getLogger(__name__)
-WEB = Path(__file__).parent / "web"
 MAX_TROUBLES = 5
 """Notes at the top of the page, the worst first. The section Health has all."""
 FACTS = ("command", "seed", "device", "platform", "num_threads", "commit", "whet", "python", "torch", "transformers")
@@ -58,7 +51,7 @@ def write_report(run_folder: Path | str, *, max_exchanges: int = 300) -> Path:
     """
     run = read_run(run_folder)
     path = run.folder / "report.html"
-    _write_page(path, render(run, max_exchanges=max_exchanges))
+    write_page(path, render(run, max_exchanges=max_exchanges))
     logger.info("wrote %s (%.1f MB)", path, path.stat().st_size / 1e6)
     return path
 
@@ -85,22 +78,8 @@ def write_episodes(path: Path, rows: Sequence[Record], report_spec: ReportSpec, 
         exchanges=tuple(trace_of(row, report_spec.who) for row in rows),
         summary=None,
     )
-    _write_page(path, render(run, max_exchanges=max_exchanges, only_traces=True))
+    write_page(path, render(run, max_exchanges=max_exchanges, only_traces=True))
     return path
-
-
-def _write_page(path: Path, page: str) -> None:
-    """Writes a page. A lone surrogate, which models write and UTF-8 lacks, becomes "?"."""
-    write_atomic(path, page.encode("utf-8", errors="replace").decode())
-
-
-@lru_cache(maxsize=1)
-def _template() -> Template:
-    """Compiled once, for all pages of a process."""
-    environment = Environment(
-        loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("template.html.j2")
 
 
 def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = False) -> str:
@@ -116,7 +95,7 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
     strategies = [] if only_traces else list(read_scaling_records(run.folder))
     charts = curves(run) | {"strategies": scaling_charts(strategies)}
     script = "\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS[report_spec.view])
-    return _template().render(
+    return page_template("template.html.j2").render(
         **_table_fields(run, rows),
         **_note_fields([] if only_traces else health_notes(run)),
         name=run.folder.resolve().name,
@@ -139,7 +118,7 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
         style=Markup((WEB / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         # The browser runs these two scripts and no others, whatever the page contains.
-        script_hashes=Markup(f"{_source_hash(script)} {_source_hash(get_plotlyjs())}"),
+        script_hashes=Markup(f"{source_hash(script)} {source_hash(get_plotlyjs())}"),
         plotly=plotly_packed(),
     )
 
@@ -170,28 +149,6 @@ def _note_fields(notes: Sequence[Note]) -> dict[str, Any]:
     """The template's fields for health notes."""
     troubles = [note for note in notes if note.level != "good"]
     return {"notes": notes, "troubles": troubles[:MAX_TROUBLES], "num_troubles": len(troubles)}
-
-
-def script_json(value: object) -> Markup:
-    """JSON for a script element. It has no `<`, so that no model's text can end or open an element."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for char in "<>&\u2028\u2029":
-        text = text.replace(char, f"\\u{ord(char):04x}")
-    return Markup(text)
-
-
-@lru_cache(maxsize=1)
-def plotly_packed() -> str:
-    """The plotly bundle, gzipped and in base64. The page unpacks it with the browser's DecompressionStream.
-
-    4.8 MB of script become less than 2. The package has no smaller bundle.
-    """
-    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
-
-
-def _source_hash(script: str) -> str:
-    """The hash of a script, for the page's content security policy."""
-    return f"'sha256-{base64.b64encode(sha256(script.encode()).digest()).decode()}'"
 
 
 def _facts(run: RunRecord) -> list[tuple[str, str]]:

@@ -61,7 +61,7 @@ function plotSeries(panel, series) {
   return [{
     type: "scatter", x: series.x, y: series.y, name: series.name, connectgaps: false,
     mode, opacity: faint ? 0.3 : 1, customdata: series.raw,
-    line: { color: colour(series.colour), width: faint ? 1 : 1.8 },
+    line: { color: colour(series.colour), width: faint ? 1 : 1.8, dash: series.dash || "solid" },
     marker: { size, color: colour(series.colour), line: { width: 1.5, color: colour("card") } },
     text: series.x.map((x) => stepName(panel, x)),
     hovertemplate: `${value}  ${series.name}${kind}<br>%{text}<extra></extra>`,

@@ -1,0 +1,57 @@
+"""What pages are made of: templates, scripts and data in one file that asks no network for anything."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from whet.run_folder.files import write_atomic
+
+WEB = Path(__file__).parent / "web"
+
+
+def write_page(path: Path, page: str) -> None:
+    """Writes a page. A lone surrogate, which models write and UTF-8 lacks, becomes "?".
+
+    Raises: RunError where it cannot be written.
+    """
+    write_atomic(path, page.encode("utf-8", errors="replace").decode())
+
+
+@lru_cache
+def page_template(name: str) -> Template:
+    """Compiled once, for all pages of a process."""
+    environment = Environment(
+        loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template(name)
+
+
+def script_json(value: object) -> Markup:
+    """JSON for a script element. It has no `<`, so that no model's text can end or open an element."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return Markup(text)
+
+
+@lru_cache(maxsize=1)
+def plotly_packed() -> str:
+    """The plotly bundle, gzipped and in base64. The page unpacks it with the browser's DecompressionStream.
+
+    4.8 MB of script become less than 2. The package has no smaller bundle.
+    """
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
+
+
+def source_hash(script: str) -> str:
+    """The hash of a script, for the page's content security policy."""
+    return f"'sha256-{base64.b64encode(sha256(script.encode()).digest()).decode()}'"
