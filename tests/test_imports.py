@@ -115,7 +115,7 @@ READERS = ("grading", "tasks")
 INSTANT = ("cli", "api", "cluster")
 """Rooms at the door: their functions import what is heavy when they need it. The cluster's run in other processes."""
 LATE = (
-    *("peft", "math_verify", "plotly", "reasoning_gym", "pyarrow", "datasets", "huggingface_hub", "openai"),
+    *("peft", "math_verify", "reasoning_gym", "pyarrow", "datasets", "huggingface_hub", "openai"),
     "httpx",  # comes with openai
     *("scienceworld", "py4j", "minigrid", "gymnasium"),
 )

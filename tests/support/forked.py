@@ -19,7 +19,7 @@ from unittest.mock import patch
 SERVER = multiprocessing.get_context("forkserver")
 PRELOADED = [
     "whet.cli", "whet.run.session", "whet.api.run", "whet.run.evaluate", "whet.methods.policy.grpo",
-    "whet.methods.critic.critique_rl", "whet.report.page", "plotly.offline", "rich.progress", "torch._dynamo",
+    "whet.methods.critic.critique_rl", "whet.report.page", "rich.progress", "torch._dynamo",
     "transformers.models.qwen2.modeling_qwen2",
 ]  # fmt: skip
 """What most commands come to import: a second of CPU time in each, where the server does not have it."""

@@ -8,13 +8,12 @@ from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from whet.evaluation.critique import mean_interval
 from whet.report.comparison import Arm, Comparison
 from whet.report.comparison_tables import grids
 from whet.report.curves import MAX_POINTS, stages_of
-from whet.report.html import WEB, page_template, plotly_packed, script_json, source_hash, write_page
+from whet.report.html import WEB, page_template, plotly_hash, plotly_packed, script_json, source_hash, write_page
 from whet.report.records import RunRecord
 from whet.report.spec import Chart, Line
 
@@ -42,7 +41,7 @@ def write_comparison(comparison: Comparison, path: Path) -> Path:
         data=script_json({"curves": {"bands": [], "panels": charts, "off_policy": [], "strategies": []}}),
         style=Markup((WEB / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
-        script_hashes=Markup(f"{source_hash(script)} {source_hash(get_plotlyjs())}"),
+        script_hashes=Markup(f"{source_hash(script)} {plotly_hash()}"),
         plotly=plotly_packed(),
     )
     write_page(path, page)

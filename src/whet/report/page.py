@@ -11,13 +11,12 @@ from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from whet.report.browser import browser
 from whet.report.comparison_rows import other_metrics
 from whet.report.curves import curves
 from whet.report.health import health_notes
-from whet.report.html import WEB, page_template, plotly_packed, script_json, source_hash, write_page
+from whet.report.html import WEB, page_template, plotly_hash, plotly_packed, script_json, source_hash, write_page
 from whet.report.inference_scaling import read_scaling_records, scaling_charts, scaling_rows
 from whet.report.notes import Note, accounts
 from whet.report.off_policy import setting_in_words
@@ -118,7 +117,7 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
         style=Markup((WEB / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         # The browser runs these two scripts and no others, whatever the page contains.
-        script_hashes=Markup(f"{source_hash(script)} {source_hash(get_plotlyjs())}"),
+        script_hashes=Markup(f"{source_hash(script)} {plotly_hash()}"),
         plotly=plotly_packed(),
     )
 
