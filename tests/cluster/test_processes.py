@@ -46,7 +46,7 @@ def test_no_job_is_lost_or_done_twice_where_processes_are_killed(ray):
         rng = random.Random(0)
         killed: set[int] = set()
         while len(killed) < NUM_KILLS and not has_ended.is_set():
-            alive = [member.facts["pid"] for member in pool.members if member.facts["pid"] not in killed]
+            alive = [member.facts["pid"] for member in pool.started if member.facts["pid"] not in killed]
             if alive:
                 killed.add(pid := rng.choice(alive))
                 os.kill(pid, signal.SIGKILL)

@@ -15,6 +15,9 @@ class LightWorker:
     def facts(self) -> Any:
         return facts_of_this_process()
 
+    def start(self) -> None:
+        """Needs nothing."""
+
     def run(self, number: int) -> str:
         time.sleep(0.05)
         if number == 7:
