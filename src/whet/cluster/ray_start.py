@@ -95,8 +95,7 @@ def connect(settings: ClusterConfig) -> Any:
             # Processes find the modules that this one finds. Ray would make them wait for all others (niceness 15).
             path = os.pathsep.join(place for place in sys.path if place)
             options["runtime_env"] = {"env_vars": {"PYTHONPATH": path}}
-            # "local": Ray would join a cluster that runs here, if there is one.
-            ray.init(address="local", _system_config={"worker_niceness": 0}, **options)
+            _start_here(ray, options)
         else:
             try:
                 ray.init(address=settings.address, **options)
@@ -110,6 +109,25 @@ def connect(settings: ClusterConfig) -> Any:
             f"the Ray cluster has {int(there.get(what, 0))}: ask for fewer, or add machines to it"
         )
     return ray
+
+
+def _start_here(ray: Any, options: Mapping[str, Any]) -> None:
+    """Raises: RunError where Ray does not start, twice: a machine that is busy needs more than its 30 seconds."""
+    for is_last in (False, True):
+        try:  # "local": else Ray would join a cluster that runs here
+            ray.init(address="local", _system_config={"worker_niceness": 0}, **options)
+            return
+        except Exception as error:
+            ray.shutdown()
+            if is_last:
+                raise RunError(
+                    f"Ray did not start here ({_first_line(error)}): the machine may be busy, or its disk full; "
+                    f"Ray's own logs are in {os.environ.get('RAY_TMPDIR', '/tmp')}/ray/session_latest/logs"
+                ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _use_token() -> None:
@@ -127,10 +145,9 @@ def _no_cluster(address: str, error: BaseException) -> str:
             f"the Ray cluster at cluster.address = {address!r} asks for a token, and this process has none or "
             "another: copy ~/.ray/auth_token from the machine where it was started, and leave RAY_AUTH_MODE unset"
         )
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return (
-        f"no Ray cluster answers at cluster.address = {address!r} ({reason}): start one with `ray start --head`, or "
-        "leave cluster.address out"
+        f"no Ray cluster answers at cluster.address = {address!r} ({_first_line(error)}): start one with "
+        "`ray start --head`, or leave cluster.address out"
     )
 
 
