@@ -5,21 +5,27 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import whet
+from support.sessions import Silent
 from whet.cli import app
 from whet.cluster import ranks, ray_start
 from whet.cluster.ray_start import check_ray
 from whet.config import ConfigError
 from whet.config.parts import ClusterConfig
 from whet.errors import RunError
+from whet.methods.registry import config_of
+from whet.run import launch
 from whet.run.provenance import changed_access
+from whet.trainer.sharded import RanksLost
 
 SMALL = ["num_steps=2", "prompts_per_step=4", "group_size=4"]
 
@@ -57,7 +63,7 @@ def test_ray_that_is_not_installed_is_named(monkeypatch):
         check_ray(ClusterConfig(ranks=2))
 
 
-@pytest.mark.parametrize("address", ["here", "10.0.0.1", "host:port"])
+@pytest.mark.parametrize("address", ["here", "10.0.0.1", "host:port", "host:70000", "ray://host:10001"])
 def test_an_address_without_a_port_is_none(address):
     with pytest.raises(ConfigError, match="is no address: give host:port"):
         check_ray(ClusterConfig(workers=1, address=address))
@@ -66,6 +72,35 @@ def test_an_address_without_a_port_is_none(address):
 def test_an_address_that_does_not_answer_is_said_at_once():
     with pytest.raises(ConfigError, match=r"nothing answers at cluster.address = '127.0.0.1:9'.*ray start --head"):
         check_ray(ClusterConfig(workers=1, address="127.0.0.1:9"))
+
+
+def test_an_address_of_something_else_than_ray_is_said_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer() -> None:
+            connection = server.accept()[0]
+            connection.recv(100)
+            connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+            connection.close()
+
+        threading.Thread(target=answer).start()
+        with pytest.raises(
+            ConfigError, match=rf"what answers at cluster.address = '127.0.0.1:{port}' is not Ray: .*6379"
+        ):
+            check_ray(ClusterConfig(workers=1, address=f"127.0.0.1:{port}"))
+
+
+def test_a_rank_that_raises_the_same_error_twice_in_turn_ends_the_run():
+    errors = [RanksLost("killed"), RanksLost("a", "one"), RanksLost("b", "two"), RanksLost("c", "two")]
+    config, attempts = config_of("grpo", None, []), iter(errors)
+
+    def work() -> None:
+        raise next(attempts)
+
+    with pytest.raises(RanksLost, match=r"^c$"):
+        launch._restarting(config, Silent(), work, lambda lost: work())
+    assert next(attempts, None) is None
 
 
 def test_more_gpus_than_there_are_are_refused(monkeypatch):

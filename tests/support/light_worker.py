@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import pickle
+import signal
 import time
+from pathlib import Path
 from typing import Any
 
 from whet.cluster.ray_start import facts_of_this_process
+from whet.config.base import ConfigError
 
 
 class LightWorker:
@@ -14,6 +19,9 @@ class LightWorker:
 
     def facts(self) -> Any:
         return facts_of_this_process()
+
+    def start(self) -> None:
+        """Needs nothing."""
 
     def run(self, number: int) -> str:
         time.sleep(0.05)
@@ -25,6 +33,45 @@ class LightWorker:
 class BrokenWorker(LightWorker):
     def __init__(self) -> None:
         raise ValueError("no grader here")
+
+
+class DiesAtItsStart(LightWorker):
+    """Its first process is killed as it starts."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def start(self) -> None:
+        if not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class LacksAFile(LightWorker):
+    def start(self) -> ConfigError:  # type: ignore[override]
+        return ConfigError("mine.py is not there")
+
+
+class LightRank:
+    """Ends a command as this says for its number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def run(self, command: bytes, first: Any) -> tuple[str, Any]:
+        _, (ends,) = pickle.loads(command)
+        match ends[self.number]:
+            case "dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "waits":
+                time.sleep(60)
+            case "says":
+                return "error", ValueError("no such rows")
+            case "loses":
+                raise RuntimeError("[/third_party/gloo/transport/pair.cc] Connection closed by peer")
+            case "raises":
+                raise RuntimeError("a mistake")
+        return "answer", first
 
 
 def answer_of(number: int) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.cluster.ray_start import cause_of, facts_of
+from whet.cluster.ray_start import SLOW_S, cause_of, checked_facts, has_failed, unstarted
 from whet.errors import RunError
 
 AHEAD = 2
@@ -19,8 +20,18 @@ class Member:
     """One of the processes."""
 
     actor: Any
-    facts: Mapping[str, Any]
-    """Where it runs: see `facts_of_this_process`."""
+    name: str
+    """For messages: "worker 0"."""
+    placed: Any
+    """Its facts to come."""
+    starting: Any
+    """The answer to come of its start. None: it has started."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Where it runs: see `facts_of_this_process`. Empty until it has started."""
+    since: float = field(default_factory=time.monotonic)
+    """When it was asked for, by `time.monotonic`."""
+    is_told: bool = False
+    """Whether a sentence said that its start takes long."""
     has: dict[str, Any] = field(default_factory=dict)
     """What it was given beside jobs, such as weights. A new process has nothing."""
     taken: dict[Any, int] = field(default_factory=dict)
@@ -36,7 +47,9 @@ class ProcessDied(Exception):
 
 
 class Processes:
-    """Ray actors of one kind. Each has the methods `facts()` and `run(*job)`.
+    """Ray actors of one kind. Each has the methods `facts()`, `start()` and `run(*job)`.
+
+    `start` returns what is wrong with the settings, or None.
 
     Args:
         ray: the module, connected.
@@ -45,7 +58,7 @@ class Processes:
         restarts: processes that may die in all.
         kind: of process, for messages: "worker".
         tell: receives a sentence where a process died.
-    Raises: RunError where one cannot start.
+    Raises: RunError where one cannot start. One that is killed meanwhile is started again.
     """
 
     def __init__(
@@ -55,8 +68,12 @@ class Processes:
         self.num_restarts = 0
         self.most_waiting = 0
         """Jobs that no process had taken, at most, since somebody set this to 0."""
-        actors = [make() for _ in range(count)]  # they start side by side
-        self.members = [Member(actor, self._facts_of(actor, number)) for number, actor in enumerate(actors)]
+        self.members = [self._new(number) for number in range(count)]  # they start side by side
+        while any(member.starting is not None for member in self.members):
+            try:
+                self._settle(*self._next())
+            except ProcessDied as died:
+                self._replace(died, deque())
 
     def work(
         self, jobs: Sequence[tuple[Any, ...]], before: Callable[[Member], None], beat: Callable[[], None]
@@ -75,11 +92,14 @@ class Processes:
             while num_open:
                 try:
                     for member in self.members:
-                        if not member.taken:
+                        if not member.taken and member.starting is None:
                             before(member)
                     self._give(waiting, jobs)
                     beat()
                     answer, member = self._next()
+                    if answer not in member.taken:
+                        self._settle(answer, member)
+                        continue
                     value = self.answer(member, answer)
                 except ProcessDied as died:
                     self._replace(died, waiting)
@@ -97,9 +117,14 @@ class Processes:
         except self.ray.exceptions.RayError as error:
             raise ProcessDied(member, error) from error
 
+    @property
+    def started(self) -> list[Member]:
+        """The processes that take jobs."""
+        return [member for member in self.members if member.starting is None]
+
     def _give(self, waiting: deque[int], jobs: Sequence[tuple[Any, ...]]) -> None:
-        while waiting:
-            member = min(self.members, key=lambda member: len(member.taken))
+        while waiting and self.started:
+            member = min(self.started, key=lambda member: len(member.taken))
             if len(member.taken) >= AHEAD:
                 break
             number = waiting.popleft()
@@ -108,14 +133,49 @@ class Processes:
 
     def _next(self) -> tuple[Any, Member]:
         """An answer that has come, or the sign that its process died."""
-        done, _ = self.ray.wait([answer for member in self.members for answer in member.taken], num_returns=1)
-        return done[0], next(member for member in self.members if done[0] in member.taken)
+        asked = {answer: member for member in self.members for answer in member.taken}
+        asked |= {member.starting: member for member in self.members if member.starting is not None}
+        while True:
+            done, _ = self.ray.wait(list(asked), num_returns=1, timeout=SLOW_S)
+            if done:
+                return done[0], asked[done[0]]
+            self._say_unstarted()
+
+    def _say_unstarted(self) -> None:
+        """Say which processes Ray has not started yet. Raises: RunError where nothing else is at work for long."""
+        late = [m for m in self.members if m.starting is not None and not self.ray.wait([m.placed], timeout=0)[0]]
+        if not late:
+            return
+        waited_s = time.monotonic() - min(member.since for member in late)
+        text = unstarted([member.name for member in late], waited_s, is_idle=len(late) == len(self.members))
+        if waited_s > SLOW_S and not all(member.is_told for member in late):
+            self.tell(text)
+            for member in late:
+                member.is_told = True
+
+    def _new(self, number: int) -> Member:
+        actor = self.make()
+        return Member(actor, f"{self.kind} {number}", actor.facts.remote(), actor.start.remote())
+
+    def _settle(self, answer: Any, member: Member) -> None:
+        """A process has started. Raises: RunError where it cannot. ProcessDied."""
+        try:
+            member.facts = checked_facts(self.ray.get(member.placed), member.name)
+            problem = self.ray.get(answer)
+        except self.ray.exceptions.RayError as error:
+            if has_failed(error):
+                raise RunError(f"{member.name} could not start: it {cause_of(error, member.facts)}") from error
+            raise ProcessDied(member, error) from error
+        if problem is not None:
+            raise RunError(f"{member.name} on {member.facts['node']} could not start: {problem}") from problem
+        member.starting = None
 
     def _replace(self, died: ProcessDied, waiting: deque[int]) -> None:
         """Start a process in the place of one that died. Its jobs wait again, before the others."""
         member, error = died.member, died.error
         number, facts = self.members.index(member), member.facts
-        cause = f"{self.kind} {number} (process {facts['pid']} on {facts['node']}) {cause_of(error, facts)}"
+        where = f" (process {facts['pid']} on {facts['node']})" if facts else ""
+        cause = f"{member.name}{where} {cause_of(error, facts)}"
         if self.num_restarts >= self.restarts:
             raise RunError(
                 f"{cause}\nThe run ends, as cluster.restarts = {self.restarts} processes have died before; "
@@ -124,11 +184,7 @@ class Processes:
         self.num_restarts += 1
         waiting.extendleft(sorted(member.taken.values(), reverse=True))
         self.tell(f"{cause}\nA new one takes its place and its {len(member.taken)} units")
-        actor = self.make()
-        self.members[number] = Member(actor, self._facts_of(actor, number))
-
-    def _facts_of(self, actor: Any, number: int) -> Mapping[str, Any]:
-        return facts_of(actor, f"{self.kind} {number}")
+        self.members[number] = self._new(number)
 
     def close(self) -> None:
         """End the processes."""

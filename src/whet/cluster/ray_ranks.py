@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import socket
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import cloudpickle
 
 from whet.cluster.ray_start import (
+    SLOW_S,
     cause_of,
     check_ray,
+    checked_facts,
     connect,
-    facts_of,
     facts_of_this_process,
+    has_failed,
     resources,
+    unstarted,
 )
 from whet.config.parts import ClusterConfig
-from whet.errors import WhetError
+from whet.errors import RunError, WhetError
+from whet.models.group import is_lost_connection
 from whet.trainer.sharded import RanksLost
+
+logger = logging.getLogger(__name__)
+
+OTHERS_S = 10.0
+"""Seconds that ranks have to answer once one has failed. They may wait for it in an exchange."""
 
 
 class RankProcess:
@@ -35,13 +46,14 @@ class RankProcess:
             port = free.getsockname()[1]
         return facts_of_this_process() | {"port": port}
 
-    def join(self, address: str, num_threads: int | None) -> None:
+    def join(self, address: str, num_threads: int | None) -> tuple[str, Any]:
         """Meet the other ranks at rank 0's address."""
         from whet.models.sharding import join
         from whet.trainer.rank import Rank
 
         self.rank = Rank(join(self.number, self.size, address, 0))
         self.rank.settle(num_threads)
+        return "answer", None
 
     def run(self, command: bytes, first: Any = None) -> tuple[str, Any]:
         """Run a command. Returns: ("answer", rank 0's answer), or ("error", what the command raised, for users)."""
@@ -85,33 +97,70 @@ class RayRanks:
         make = ray.remote(RankProcess).options(**resources(self.settings))
         self._actors = [make.remote(number, self.size) for number in range(self.size)]
         try:
-            self.facts = [facts_of(actor, f"rank {number}") for number, actor in enumerate(self._actors)]
+            self.facts = self._await_facts()
         except WhetError:
             self.close()
             raise
         address = f"tcp://{self.facts[0]['node']}:{self.facts[0]['port']}"
-        self._answer([actor.join.remote(address, self.num_threads) for actor in self._actors], is_command=False)
+        self._answer([actor.join.remote(address, self.num_threads) for actor in self._actors])
 
-    def _answer(self, asked: list[Any], *, is_command: bool = True) -> Any:
+    def _await_facts(self) -> list[Mapping[str, Any]]:
+        """The facts of all ranks. Raises: RunError where one cannot start. RanksLost where one dies meanwhile."""
+        asked = [actor.facts.remote() for actor in self._actors]
+        started, waiting = time.monotonic(), asked
+        while waiting:
+            _, waiting = self._ray.wait(waiting, num_returns=len(waiting), timeout=SLOW_S)
+            if waiting:
+                late = [f"rank {number}" for number, answer in enumerate(asked) if answer in waiting]
+                logger.warning("%s", unstarted(late, time.monotonic() - started, is_idle=True))
+        facts = []
+        for number, answer in enumerate(asked):
+            try:
+                facts.append(checked_facts(self._ray.get(answer), f"rank {number}"))
+            except self._ray.exceptions.RayError as error:
+                kind = RunError if has_failed(error) else RanksLost
+                raise kind(f"rank {number} could not start: it {cause_of(error, {})}") from error
+        return facts
+
+    def _answer(self, asked: list[Any]) -> Any:
         """Rank 0's answer, once all ranks have answered.
 
-        Raises: RanksLost as soon as one rank has died or failed: the others would wait for it.
+        Raises: what all ranks raised. RanksLost where one has died, or failed and the others did not.
         """
-        waiting, answers = dict(zip(asked, range(self.size), strict=True)), {}
+        waiting = dict(zip(asked, range(self.size), strict=True))
+        answers, errors, lost = dict[int, Any](), dict[int, Exception](), dict[int, Exception]()
         while waiting:
-            done, _ = self._ray.wait(list(waiting), num_returns=1)
+            done, _ = self._ray.wait(list(waiting), num_returns=1, timeout=OTHERS_S if errors or lost else None)
+            if not done:
+                break  # they wait for the rank that failed
             number = waiting.pop(done[0])
             try:
-                answers[number] = self._ray.get(done[0])
+                kind, value = self._ray.get(done[0])
             except Exception as error:  # the actor's death, or what it raised besides errors for users
-                facts = self.facts[number]
-                self.close()
-                raise RanksLost(
-                    f"rank {number} (process {facts['pid']} on {facts['node']}) {cause_of(error, facts)}"
-                ) from error
-        if not is_command:
-            return None
-        kind, answer = answers[0]
-        if kind == "error":
-            raise answer
-        return answer
+                lost[number] = error
+            else:
+                (errors if kind == "error" else answers)[number] = value
+        if len(errors) == self.size:
+            raise errors[0]
+        if errors or lost:
+            self.close()
+            raise self._lost(errors, lost)
+        return answers[0]
+
+    def _lost(self, errors: Mapping[int, Exception], lost: Mapping[int, Exception]) -> RanksLost:
+        """Says which rank went first, as far as that can be told: others only lost the connection to it."""
+
+        def order(number: int) -> int:
+            error = lost.get(number)
+            if error is None:
+                return 1
+            return 0 if not has_failed(error) else 2 if is_lost_connection(error) else 1
+
+        number = min([*errors, *lost], key=order)
+        facts = self.facts[number]
+        if number in errors:
+            cause = f"failed, and the others did not: {errors[number]}"
+        else:
+            cause = cause_of(lost[number], facts)
+        text = f"rank {number} (process {facts['pid']} on {facts['node']}) {cause}"
+        return RanksLost(text, cause.splitlines()[-1] if order(number) == 1 else "")

@@ -8,13 +8,15 @@ import logging
 import os
 import platform
 import re
+import signal
 import socket
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from whet.config.base import ConfigError
 from whet.config.parts import ClusterConfig
@@ -23,6 +25,10 @@ from whet.errors import RunError
 
 CONNECT_S = 10.0
 """Seconds that an address has to answer in."""
+HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""A client's first bytes (RFC 9113, 3.4). Ray would try for many minutes to talk to a server of another kind."""
+HTTP2_SETTINGS = b"\x04"
+"""The fourth byte of a server's first frame."""
 
 
 def check_ray(settings: ClusterConfig) -> None:
@@ -49,23 +55,26 @@ def check_ray(settings: ClusterConfig) -> None:
 
 
 def _check_answers(address: str) -> None:
-    """Raises: ConfigError where nothing listens at the address."""
-    parts = urlsplit(address if "://" in address else f"ray://{address}")
-    try:
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host = port = None
-    if not host or not port:
+    """Raises: ConfigError where nothing listens at the address, or something that is not Ray."""
+    host, _, port = address.rpartition(":")
+    if "/" in host or not host or not port.isdigit() or int(port) > 65535:
         raise ConfigError(
             f"cluster.address = {address!r} is no address: give host:port, such as 10.0.0.1:6379, or auto"
         )
     try:
-        socket.create_connection((host, port), timeout=CONNECT_S).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S) as connection:
+            connection.sendall(HTTP2_GREETING)
+            answer = connection.recv(9)
     except OSError as error:
         raise ConfigError(
             f"nothing answers at cluster.address = {address!r} ({error}): start Ray there with `ray start --head`, or "
             "leave cluster.address out to start it here"
         ) from error
+    if answer[3:4] != HTTP2_SETTINGS:
+        raise ConfigError(
+            f"what answers at cluster.address = {address!r} is not Ray: give the port of `ray start --head`, which is "
+            "6379 unless --port says otherwise"
+        )
 
 
 def connect(settings: ClusterConfig) -> Any:
@@ -74,25 +83,24 @@ def connect(settings: ClusterConfig) -> Any:
     Raises: ConfigError, RunError where no cluster answers, or has fewer GPUs than the run needs.
     """
     check_ray(settings)
+    if settings.address is not None:
+        _use_token()
     import ray
 
     if ray.is_initialized():
         return ray
     options: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
-    if settings.address is None:
-        # Processes here find the modules that this one finds. Ray would make them wait for all others (niceness 15).
-        path = os.pathsep.join(place for place in sys.path if place)
-        options["runtime_env"] = {"env_vars": {"PYTHONPATH": path}}
-        ray.init(_system_config={"worker_niceness": 0}, **options)
-    else:
-        try:
-            ray.init(address=settings.address, **options)
-        except Exception as error:
-            raise RunError(
-                f"no Ray cluster answers at cluster.address = {settings.address!r} "
-                f"({str(error).splitlines()[0] if str(error) else type(error).__name__}): start one with "
-                "`ray start --head`, or leave cluster.address out"
-            ) from error
+    with _signals_as_they_are():
+        if settings.address is None:
+            # Processes find the modules that this one finds. Ray would make them wait for all others (niceness 15).
+            path = os.pathsep.join(place for place in sys.path if place)
+            options["runtime_env"] = {"env_vars": {"PYTHONPATH": path}}
+            _start_here(ray, options)
+        else:
+            try:
+                ray.init(address=settings.address, **options)
+            except Exception as error:
+                raise RunError(_no_cluster(settings.address, error)) from error
     asked, there = settings.ranks + settings.workers, ray.cluster_resources()
     what = "GPU" if there.get("GPU") else "CPU"
     if asked > there.get(what, 0) and (what == "GPU" or settings.address is not None):
@@ -101,6 +109,57 @@ def connect(settings: ClusterConfig) -> Any:
             f"the Ray cluster has {int(there.get(what, 0))}: ask for fewer, or add machines to it"
         )
     return ray
+
+
+def _start_here(ray: Any, options: Mapping[str, Any]) -> None:
+    """Raises: RunError where Ray does not start, twice: a machine that is busy needs more than its 30 seconds."""
+    for is_last in (False, True):
+        try:  # "local": else Ray would join a cluster that runs here
+            ray.init(address="local", _system_config={"worker_niceness": 0}, **options)
+            return
+        except Exception as error:
+            ray.shutdown()
+            if is_last:
+                raise RunError(
+                    f"Ray did not start here ({_first_line(error)}): the machine may be busy, or its disk full; "
+                    f"Ray's own logs are in {os.environ.get('RAY_TMPDIR', '/tmp')}/ray/session_latest/logs"
+                ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _use_token() -> None:
+    """Let Ray send the token that this machine has. By itself it sends none to an address."""
+    if (Path.home() / ".ray" / "auth_token").exists() or {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray reads it when it is imported
+
+
+def _no_cluster(address: str, error: BaseException) -> str:
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    if any("AuthToken" in str(cause) for cause in causes):
+        return (
+            f"the Ray cluster at cluster.address = {address!r} asks for a token, and this process has none or "
+            "another: copy ~/.ray/auth_token from the machine where it was started, and leave RAY_AUTH_MODE unset"
+        )
+    return (
+        f"no Ray cluster answers at cluster.address = {address!r} ({_first_line(error)}): start one with "
+        "`ray start --head`, or leave cluster.address out"
+    )
+
+
+@contextmanager
+def _signals_as_they_are() -> Iterator[None]:
+    """Ray's start lets SIGTERM end this process at once. A run first saves."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def resources(settings: ClusterConfig) -> dict[str, int]:
@@ -136,31 +195,53 @@ def facts_of_this_process() -> dict[str, Any]:
     """Where this process runs, which Ray started, and what is installed there."""
     import ray
 
-    session = ray.get_runtime_context().get_session_name()
+    context = ray.get_runtime_context()
     return {
         "node": ray.util.get_node_ip_address(),
         "pid": os.getpid(),
         "versions": versions(),
         "devices": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
-        "logs": f"/tmp/ray/{session}/logs/worker-*-{os.getpid()}",
+        "logs": f"{context.get_temp_dir()}/{context.get_session_name()}/logs/worker-*-{os.getpid()}",
     }
 
 
-def facts_of(actor: Any, name: str) -> Mapping[str, Any]:
-    """What a process that Ray has started says of itself, once its versions are this process's.
+SLOW_S = 60.0
+"""Seconds after which a process that has not started is worth a sentence."""
+START_S = 900.0
+"""Seconds after which a run gives up where none of its processes can work because some have not started."""
+
+
+def unstarted(names: Sequence[str], waited_s: float, *, is_idle: bool) -> str:
+    """A sentence about processes that have not started yet.
 
     Args:
-        name: of the process, for messages.
-    Raises: RunError where it could not start, or its versions are others.
+        is_idle: whether the run cannot go on without them.
+    Raises: RunError where it cannot, after `START_S`.
     """
     import ray
 
-    try:
-        facts = ray.get(actor.facts.remote())
-    except ray.exceptions.RayError as error:
-        raise RunError(f"{name} could not start: it {cause_of(error, {})}") from error
+    what = "GPU" if (there := ray.cluster_resources()).get("GPU") else "CPU"
+    counts = f"{there.get(what, 0):g} {what}s, {ray.available_resources().get(what, 0):g} of them free"
+    text = f"{', '.join(names)} did not start in {waited_s:.0f} s; the Ray cluster has {counts}"
+    if is_idle and waited_s > START_S:
+        raise RunError(
+            f"{text}: add machines or end other runs there, then `whet resume`; or resume with smaller cluster.ranks "
+            "and cluster.workers"
+        )
+    return f"{text}; waiting"
+
+
+def checked_facts(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What a process says of itself. Raises: RunError where its versions are not this process's."""
     check_versions(facts["versions"], f"{name} on {facts['node']}")
     return facts
+
+
+def has_failed(error: BaseException) -> bool:
+    """Whether a process lives, or never did: its code raised an error, which it would raise again."""
+    import ray
+
+    return isinstance(error, ray.exceptions.RayTaskError) or "creation task" in str(error)
 
 
 def cause_of(error: BaseException, facts: Mapping[str, Any]) -> str:
@@ -170,11 +251,7 @@ def cause_of(error: BaseException, facts: Mapping[str, Any]) -> str:
         error: what `ray.get` raised.
         facts: of the process, as `facts_of_this_process` gives them. {}: it never said.
     """
-    import ray
-
-    if isinstance(error, ray.exceptions.RayTaskError):
-        return f"failed:\n{_plain(error)}"
-    if "creation task" in str(error):  # its constructor raised
+    if has_failed(error):
         return f"failed:\n{_plain(error)}"
     lines = [
         line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import pickle
+import signal
 import sys
 import traceback
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import cloudpickle
 import torch.distributed as dist
 
-from whet.errors import WhetError
+from whet.errors import RunError, WhetError
+from whet.models.group import is_lost_connection
 from whet.models.sharding import join
 from whet.trainer.rank import Rank
 
@@ -31,10 +33,20 @@ class TorchRanks:
         self.number, self.size = number, size
         # A rank waits for its next command as long as rollouts take.
         self._commands = dist.new_group(backend="gloo", timeout=datetime.timedelta(days=365))
+        self._is_whole = True
 
     def call(self, command: str, *arguments: Any, first: Any = None) -> Any:
-        self._exchange(cloudpickle.dumps((command, arguments)))
-        return self.rank.run(command, *arguments, first=first)
+        try:
+            self._exchange(cloudpickle.dumps((command, arguments)))
+            return self.rank.run(command, *arguments, first=first)
+        except Exception as error:
+            if not is_lost_connection(error):
+                raise
+            self._is_whole = False
+            raise RunError(
+                "a rank has died, and torchrun says how below: the same command, or `torchrun ... -m whet.cluster "
+                "resume RUN`, goes on from the last checkpoint (torchrun's --max-restarts does so by itself)"
+            ) from error
 
     def start(self, num_threads: int | None) -> None:
         """Prepare the ranks for a run."""
@@ -44,14 +56,26 @@ class TorchRanks:
         """The run has ended. The ranks wait for another one, until `stop`."""
 
     def stop(self) -> None:
-        """End the other ranks."""
+        """End the other ranks. Without one, torchrun ends them."""
+        if not self._is_whole:
+            return
         self._exchange(cloudpickle.dumps((STOP, ())))
         dist.destroy_process_group()
 
     def serve(self) -> None:
-        """Run rank 0's commands until it stops. A rank that fails alone ends, and torchrun then ends the others."""
+        """Run rank 0's commands until it stops. A rank that fails alone ends, and torchrun then ends the others.
+
+        Torchrun passes Ctrl-C and SIGTERM on to all ranks. Rank 0 then saves the run, for which it needs the others.
+        """
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, signal.SIG_IGN)
         while True:
-            command, arguments = pickle.loads(self._exchange(b""))
+            try:
+                command, arguments = pickle.loads(self._exchange(b""))
+            except Exception as error:
+                if is_lost_connection(error):
+                    sys.exit(f"rank {self.number} ends, as rank 0 is gone")
+                raise
             if command == STOP:
                 dist.destroy_process_group()
                 return
@@ -59,8 +83,11 @@ class TorchRanks:
                 self.rank.run(command, *arguments)
             except (WhetError, ValueError):
                 pass  # of the rows or the settings: rank 0 raises the same
-            except Exception:
-                traceback.print_exc()
+            except Exception as error:
+                if is_lost_connection(error):
+                    sys.stderr.write(f"rank {self.number} ends, as it lost another rank\n")
+                else:
+                    traceback.print_exc()
                 sys.stderr.flush()
                 os._exit(1)  # the others wait in an exchange, which no exception ends
 

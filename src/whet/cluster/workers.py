@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class WorkerProcess:
-    """A Ray actor: one worker.
+    """A Ray actor: one worker. It has a runtime after `start`.
 
     Args:
         build: makes the worker's runtime from the settings. It travels by its name.
@@ -39,12 +39,21 @@ class WorkerProcess:
     """
 
     def __init__(self, build: Callable[[Mapping[str, Any]], Runtime], settings: Mapping[str, Any]) -> None:
-        self.runtime = build(settings)
-        self.policies: dict[str, Policy] = dict(self.runtime.policies)
+        self._made_by = build, settings
 
     def facts(self) -> Mapping[str, Any]:
         """Where it runs, and what is installed there."""
         return facts_of_this_process()
+
+    def start(self) -> WhetError | None:
+        """Make the runtime. Returns: what is wrong with the settings, such as a file that this machine lacks."""
+        build, settings = self._made_by
+        try:
+            self.runtime = build(settings)
+        except WhetError as error:
+            return error
+        self.policies: dict[str, Policy] = dict(self.runtime.policies)
+        return None
 
     def update_weights(self, name: str, source: str, version: int, weights: Mapping[str, Any]) -> list[Tensor]:
         """Give a policy new weights. Returns: the engine's scores of a probe.
@@ -163,8 +172,8 @@ class RayWorkers:
             return
         assert self._processes is not None
         started = time.perf_counter()
-        idle = [other for other in self._processes.members if not other.taken]
         for policy in lacking:
+            idle = [m for m in self._processes.started if not m.taken and m.has.get(policy.name) != _stamp(policy)]
             weights = self._processes.ray.put(to_arrays(policy.state()))
             arguments = policy.name, self.source_of(policy.name), policy.version, weights
             asked = [other.actor.update_weights.remote(*arguments) for other in idle]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import torch.distributed as dist
 from torch import Tensor
 
 T = TypeVar("T")
@@ -26,6 +27,11 @@ class Group:
 
 
 ALONE = Group()
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Whether an exchange failed because another process is gone. Gloo raises no class of its own."""
+    return isinstance(error, dist.DistError) or "/gloo/" in str(error)
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -110,17 +110,18 @@ def go(session: Session, out: Path, progress: Progress) -> tuple[Session, dict[s
 def _restarting(config: RunConfig, progress: Progress, work: Callable[[], T], again: Callable[[str], T]) -> T:
     """What `work` gives. Each time that ranks are lost, what `again` gives, which is told why.
 
-    Raises: RanksLost after `cluster.restarts` restarts.
+    Raises: RanksLost after `cluster.restarts` restarts, or where a rank raises the same error twice in turn.
     """
     attempt: Callable[[], T] = work
-    num_lost = 0
+    num_lost, last_failure = 0, ""
     while True:
         try:
             return attempt()
         except RanksLost as error:
             num_lost += 1
-            if num_lost > config.cluster.restarts:
+            if num_lost > config.cluster.restarts or (error.failure and error.failure == last_failure):
                 raise
+            last_failure = error.failure
             left = config.cluster.restarts - num_lost
             lost = f"{error}. They start again, from the last checkpoint ({left} more such restarts)"
             progress.tell("warning", lost)

@@ -22,7 +22,15 @@ from whet.types import Row
 
 
 class RanksLost(RunError):
-    """A rank has died, and the others with it. The run's last checkpoint is whole."""
+    """A rank has died, and the others with it. The run's last checkpoint is whole.
+
+    Args:
+        failure: the error that the rank itself raised. Empty: something ended its process.
+    """
+
+    def __init__(self, text: str, failure: str = "") -> None:
+        super().__init__(text)
+        self.failure = failure
 
 
 class Ranks(Protocol):
