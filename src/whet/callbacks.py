@@ -70,6 +70,7 @@ class Saved:
     folder: Path
     phase: str
     step: int
+    """0: the phase has ended."""
     total_steps: int
 
 

@@ -39,7 +39,6 @@ from whet.tasks.files import DataError, parse_json, read_text
 from whet.tasks.prompts import find_prompts, prompts_problem
 from whet.tasks.splits import Problems
 from whet.tracking.beside import Beside
-from whet.tracking.protocol import missing
 from whet.trainer.checkpoint import newest_first
 from whet.trainer.loop import Loop, Progress
 from whet.trainer.process import set_determinism
@@ -106,7 +105,7 @@ class Session:
     def _begin(self) -> None:
         """Starts the trackers beside the run, and calls the user's callbacks."""
         loop, config = self.loop, self.algorithm.config
-        self.beside = Beside(loop.folder.path, config.track, partial(_warn, loop, "tracker"))
+        self.beside = Beside(loop.folder.path, config.track, partial(_warn, loop, "tracker_failed"))
         self.beside.start()
         loop.after_step = self.beside.look
         begun = Begun(
@@ -208,7 +207,6 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     if trains:
         loop.ranks = ranks_of(config.cluster, config.num_threads)
         loop.callbacks = _callbacks_of(config.callbacks, loop)
-        warnings += [f"{problem}; the run goes on without it" for kind in config.track if (problem := missing(kind))]
     folder.max_trace_bytes = config.max_trace_bytes
     runtime = make_runtime(config, spec, policies, grader)
     loop.counts = runtime.counts

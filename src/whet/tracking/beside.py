@@ -7,6 +7,7 @@ the run writes nothing: when it closes, the run has ended.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from whet.run_folder.files import TRACKING
+from whet.tracking.protocol import missing
 
 _left_behind: list[subprocess.Popen[bytes]] = []
 """Processes that still send what an earlier run of this process has written."""
@@ -33,6 +35,9 @@ class Beside:
         """Start a process for each tracker. One that cannot start is reported, and the run goes on."""
         _left_behind[:] = [process for process in _left_behind if process.poll() is None]
         for kind in self.kinds:
+            if problem := missing(kind):
+                self.warn(f"{problem}; the run goes on without it")
+                continue
             try:
                 self._processes[kind] = self._start(kind)
             except OSError as error:
@@ -83,7 +88,7 @@ class Beside:
                 lines = file.read().decode(errors="replace").split("\n")
         except OSError:
             return ""
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        last = re.sub(r"^[\d-]{10} [\d:]{8} ", "", next((line.strip() for line in reversed(lines) if line.strip()), ""))
         return f" ({last[:300]})" if last else ""
 
 

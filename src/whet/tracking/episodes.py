@@ -60,6 +60,11 @@ def table_as_markdown(rows: Sequence[object]) -> str:
     return "\n".join(lines)
 
 
+def title_of(sentence: str) -> str:
+    """A short title for an alert: what stands before its first colon."""
+    return sentence.partition(":")[0][:60]
+
+
 def _cell(value: object) -> str:
     if value is None:
         return "–"

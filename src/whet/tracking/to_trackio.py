@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whet.report.records import TraceRecord
-from whet.tracking.episodes import FROM_OUTSIDE, said
+from whet.tracking.episodes import FROM_OUTSIDE, said, title_of
 from whet.tracking.protocol import Destination
 
 WRITTEN_S = 1.0
@@ -52,7 +52,7 @@ class Trackio:
     def alert(self, level: str, sentence: str) -> None:
         levels = self._trackio.AlertLevel
         rank = levels.ERROR if level == "error" else levels.WARN
-        self._run.alert(title=sentence[:100], text=sentence, level=rank, step=self._step)
+        self._run.alert(title=title_of(sentence), text=sentence, level=rank, step=self._step)
         self._is_written = False
 
     def flush(self) -> None:

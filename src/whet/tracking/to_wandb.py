@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whet.report.records import TraceRecord
-from whet.tracking.episodes import said
+from whet.tracking.episodes import said, title_of
 from whet.tracking.protocol import Destination
 
 COLUMNS = ("step", "phase", "split", "writer", "task", "texts", "reward", "score", "outcome", "reason")
@@ -61,7 +61,7 @@ class WandB:
     def alert(self, level: str, sentence: str) -> None:
         levels = self._wandb.AlertLevel
         rank = levels.ERROR if level == "error" else levels.WARN
-        self._run.alert(title=sentence[:60], text=sentence, level=rank, wait_duration=0)
+        self._run.alert(title=title_of(sentence), text=sentence, level=rank, wait_duration=0)
 
     def flush(self) -> None:
         if self._pending:  # one table for all new steps: each table is a file
