@@ -66,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "evaluation": rooms("config errors grading plugins registry rollout tasks types"),
     "credit": rooms("config errors evaluation models objectives plugins registry rewards trainer types"),
     "report": rooms("config errors evaluation run_folder types"),  # what a run's folder says, and no method
-    "tracking": rooms("distribution errors files registry report run_folder types"),  # reads a folder, and no trainer
+    "tracking": rooms("distribution errors files report run_folder types"),  # reads a folder, and no trainer
     "methods": _SHARED - rooms("methods objectives") | rooms("plugins registry"),  # what families share
     **{f"methods.{family}": _SHARED for family in FAMILIES},
     "cluster": rooms("config distribution engines errors models rollout trainer types"),

@@ -182,7 +182,9 @@ def test_two_followers_of_one_tracker_do_not_mix(run, lines):
         pass
 
 
-def test_no_run(tmp_path):
+def test_no_run(tmp_path, lines):
+    with pytest.raises(TrackError, match="there is no tracker 'tensorbord': choose of tensorboard"):
+        Feed(tmp_path, "tensorbord", TrackSettings())
     with pytest.raises(ReportError, match="is no folder"):
         Feed(tmp_path / "none", "json", TrackSettings())
     (tmp_path / "config.yaml").write_text("method: grpo\n")

@@ -81,13 +81,13 @@ def track(
 def _kinds(names: str) -> list[str]:
     """The trackers that `--to` names.
 
-    Raises: UnknownName; ConfigError where it names none.
+    Raises: ConfigError where it names none, or one that there is not.
     """
-    from whet.tracking.protocol import TRACKERS
+    from whet.tracking.protocol import KINDS
 
     kinds = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if not kinds:
-        raise usage(f"--to is empty: name a tracker, of {', '.join(TRACKERS.names())}")
-    for kind in kinds:
-        TRACKERS.entry(kind)
+        raise usage(f"--to is empty: name a tracker, of {', '.join(KINDS)}")
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise usage(f"there is no tracker {unknown[0][:60]!r}: choose of {', '.join(KINDS)}")
     return kinds

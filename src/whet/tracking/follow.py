@@ -21,7 +21,7 @@ from whet.report.records import Record, ReportError, TraceRecord, number
 from whet.report.rows import columns_of, row_title, summary_rows
 from whet.run_folder.files import TRACKING
 from whet.run_folder.logs import EVENTS
-from whet.tracking.protocol import Destination, Tracker, TrackError, make
+from whet.tracking.protocol import Destination, Tracker, TrackError, check_kind, make
 from whet.tracking.state import Sent, identity_of, load, save, state_file
 from whet.tracking.tail import Tail
 
@@ -78,6 +78,7 @@ class Feed:
     _notes_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
+        check_kind(self.kind)
         check_is_run(self.run)
         places = (str(self.settings.out.resolve()) if self.settings.out else "", self.settings.project or "")
         self.file = state_file(self.run, self.kind, "\n".join(places) if any(places) else "")

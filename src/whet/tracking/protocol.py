@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 from whet.distribution import how_to_install
 from whet.errors import WhetError
-from whet.registry import Registry
 from whet.report.records import TraceRecord
 
 MAX_TEXT = 20_000
@@ -69,11 +69,18 @@ class Tracker(Protocol):
         """Close the run. None: it has no summary, as it has not finished."""
 
 
-TRACKERS: Registry[Any] = Registry("tracker")
-"""Makes a tracker from its `Destination`."""
-TRACKERS.late("tensorboard", "whet.tracking.to_tensorboard:TensorBoard", says="event files for `tensorboard --logdir`")
-TRACKERS.late("trackio", "whet.tracking.to_trackio:Trackio", says="a local database for `trackio show`")
-TRACKERS.late("wandb", "whet.tracking.to_wandb:WandB", says="Weights & Biases, offline unless WANDB_MODE is set")
+KINDS = {
+    "tensorboard": "whet.tracking.to_tensorboard:TensorBoard",
+    "trackio": "whet.tracking.to_trackio:Trackio",
+    "wandb": "whet.tracking.to_wandb:WandB",
+}
+"""Trackers by name: each is also the name of its package and of the extra. Imported when they are needed."""
+
+
+def check_kind(kind: str) -> None:
+    """Raises: TrackError where there is no such tracker."""
+    if kind not in KINDS:
+        raise TrackError(f"there is no tracker {kind[:60]!r}: choose of {', '.join(KINDS)}")
 
 
 def missing(kind: str) -> str | None:
@@ -86,13 +93,14 @@ def missing(kind: str) -> str | None:
 def make(kind: str, destination: Destination) -> Tracker:
     """A tracker by name.
 
-    Raises: UnknownName; TrackError where its package is missing, or cannot be imported.
+    Raises: TrackError where there is none, or where its package is missing or cannot be imported.
     """
-    TRACKERS.entry(kind)
+    check_kind(kind)
     if problem := missing(kind):
         raise TrackError(problem)
+    module, _, name = KINDS[kind].partition(":")
     try:
-        tracker: Tracker = TRACKERS.get(kind)(destination)
+        tracker: Tracker = getattr(import_module(module), name)(destination)
     except ImportError as error:
         raise TrackError(f"the tracker {kind} cannot be loaded ({error}): {how_to_install(kind)}") from error
     return tracker
