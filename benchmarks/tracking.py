@@ -2,6 +2,7 @@
 
     python benchmarks/tracking.py once tensorboard=PYTHON trackio=PYTHON wandb=PYTHON
     python benchmarks/tracking.py beside --packages FOLDER
+    python benchmarks/tracking.py cost --packages FOLDER
 
 *once*: a run of 200 steps is killed twice (SIGKILL) and resumed, while `whet track --follow` sends it to each tracker,
 with the real package in an environment of its own (PYTHON). Then what each tracker holds is read back and held against
@@ -10,6 +11,9 @@ the run's metrics: every number once, at its step. Trackers are told to stay off
 *beside*: the same run with `track=[tensorboard]`: undisturbed; with the tracker's process stopped (SIGSTOP) for 60 s;
 with it killed. Each has to end in the bits of a run without trackers. The run's CPU time is its process's own, by the
 kernel's count. FOLDER, where it is needed, has the tracker's packages for the run's environment.
+
+*cost*: the CPU time of what the run itself does for its trackers: it starts a process, looks at each step whether it
+lives, and closes a pipe.
 
 Trials take turns (`--repeats`), as a busy machine changes what a CPU second is worth.
 """
@@ -32,6 +36,7 @@ from statistics import median
 from typing import Any
 
 from study import RESULTS, machine_now, write
+from whet.tracking.beside import Beside
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = (
@@ -43,6 +48,8 @@ KILLED_AT = (0.35, 0.7)
 STOPPED_S = 60.0
 TIMES = ("time/", "throughput/")
 """Parts of names whose values differ where a step is made twice."""
+COSTS = 9
+"""Times that each part of the cost is measured."""
 TRIALS = ("without", "beside", "stopped", "killed")
 
 
@@ -200,6 +207,25 @@ def one_trial(root: Path, trial: str, packages: Path | None, steps: int, out: Pa
     }
 
 
+def cost(root: Path, packages: Path | None) -> list[dict[str, Any]]:
+    """A line for each thing that a run does for a tracker: its CPU time in this process."""
+    run = root / "without_0"
+    os.environ.update(environment(packages))
+
+    def milliseconds(work: Callable[[], object]) -> float:
+        started = time.process_time()
+        work()
+        return 1000 * (time.process_time() - started)
+
+    parts: dict[str, list[float]] = {"start": [], "look, 1,000 steps": [], "close": []}
+    for _ in range(COSTS):
+        trackers = Beside(run, ["tensorboard"], lambda text: None)
+        parts["start"].append(milliseconds(trackers.start))
+        parts["look, 1,000 steps"].append(milliseconds(lambda t=trackers: [t.look() for _ in range(1000)]))
+        parts["close"].append(milliseconds(trackers.close))
+    return [{"what": what, "CPU ms": round(median(times), 2)} for what, times in parts.items()]
+
+
 def children(parent: int, module: str) -> list[int]:
     """Processes that a process has started and that run a module."""
     found = []
@@ -217,9 +243,16 @@ def children(parent: int, module: str) -> list[int]:
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
+TITLES = {
+    "once": "## Killed twice and resumed",
+    "beside": "## What it costs the run",
+    "cost": "## What the run itself does for a tracker",
+}
+
+
 def as_markdown(results: Mapping[str, Any]) -> str:
     parts = ["# Trackers: each step once, and what they cost a run\n", f"{results['machine']}\n"]
-    for name, title in (("once", "## Killed twice and resumed"), ("beside", "## What it costs the run")):
+    for name, title in TITLES.items():
         if lines := results.get(name):
             columns = [column for column in lines[0] if not isinstance(lines[0][column], list)]
             parts += [title, "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
@@ -230,7 +263,7 @@ def as_markdown(results: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("once", "beside"))
+    parser.add_argument("part", choices=list(TITLES))
     parser.add_argument("pythons", nargs="*", metavar="KIND=PYTHON")
     parser.add_argument("--root", type=Path, default=Path("runs/tracking"))
     parser.add_argument("--steps", type=int, default=200)
@@ -242,6 +275,8 @@ def main() -> None:
     root.mkdir(parents=True, exist_ok=True)
     if given.part == "once":
         lines = once(root, dict(pair.split("=", 1) for pair in given.pythons), given.steps)
+    elif given.part == "cost":
+        lines = cost(root, given.packages)
     else:
         lines = beside(root, given.packages, given.steps, given.repeats, given.trials)
     file = RESULTS / "tracking.json"

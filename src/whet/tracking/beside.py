@@ -34,7 +34,7 @@ class Beside:
     def start(self) -> None:
         """Start a process for each tracker. One that cannot start is reported, and the run goes on."""
         _left_behind[:] = [process for process in _left_behind if process.poll() is None]
-        for kind in self.kinds:
+        for kind in dict.fromkeys(self.kinds):
             if problem := missing(kind):
                 self.warn(f"{problem}; the run goes on without it")
                 continue
