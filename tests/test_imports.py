@@ -50,6 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "plugin_modules": rooms("digests"),
     "plugins": rooms("digests errors plugin_modules registry"),
     "rewards": rooms("errors plugins registry types"),
+    "callbacks": rooms("errors plugins registry"),
     "run_folder": rooms("distribution errors files types"),
     "config": rooms("digests errors near registry"),
     "tasks": rooms("config digests distribution errors near registry sandbox seeds types"),
@@ -59,19 +60,20 @@ ALLOWED: dict[str, set[str]] = {
     "models": rooms("chat config digests distribution errors files tasks types"),
     "engines": rooms("config distribution errors files models seeds types"),
     "trainer": rooms(  # no rollout, and no method
-        "config digests engines errors files models objectives plugins registry run_folder seeds types"
+        "callbacks config digests engines errors files models objectives plugins registry run_folder seeds types"
     ),
     "rollout": rooms("chat config engines envs errors grading models seeds tasks types"),  # never trains
     "evaluation": rooms("config errors grading plugins registry rollout tasks types"),
     "credit": rooms("config errors evaluation models objectives plugins registry rewards trainer types"),
     "report": rooms("config errors evaluation run_folder types"),  # what a run's folder says, and no method
+    "tracking": rooms("distribution errors files report run_folder types"),  # reads a folder, and no trainer
     "methods": _SHARED - rooms("methods objectives") | rooms("plugins registry"),  # what families share
     **{f"methods.{family}": _SHARED for family in FAMILIES},
     "cluster": rooms("config distribution engines errors models rollout trainer types"),
     "run": rooms(
-        "chat cluster config digests distribution engines envs errors evaluation files grading methods methods.agent "
-        "models plugin_modules plugins registry report rewards rollout run_folder seeds tasks trainer trajectories "
-        "types"
+        "callbacks chat cluster config digests distribution engines envs errors evaluation files grading methods "
+        "methods.agent models plugin_modules plugins registry report rewards rollout run_folder seeds tasks tracking "
+        "trainer trajectories types"
     ),
     "kit": set(),  # names, each loaded where it is first asked for
     "api": rooms(
@@ -81,7 +83,7 @@ ALLOWED: dict[str, set[str]] = {
     "serve": rooms("chat config distribution engines errors grading methods models rollout run seeds tasks types"),
     "cli": rooms(
         "api cluster config distribution environment envs errors evaluation exits methods models plugins registry "
-        "report run run_folder serve trajectories types"
+        "report run run_folder serve tracking trajectories types"
     ),
     "__main__": rooms("cli"),
 }
@@ -102,6 +104,7 @@ TORCH_FREE = (
     "plugin_modules",
     "plugins",
     "rewards",
+    "callbacks",
     "config",
     "sandbox",
     "tasks",
@@ -117,6 +120,7 @@ INSTANT = ("cli", "api", "cluster")
 LATE = (
     *("peft", "math_verify", "reasoning_gym", "pyarrow", "datasets", "huggingface_hub", "openai"),
     "httpx",  # comes with openai
+    *("trackio", "wandb"),
     *("scienceworld", "py4j", "minigrid", "gymnasium"),
 )
 """Optional or slow: a function may import them."""
@@ -462,6 +466,7 @@ def test_no_method_imports_a_method() -> None:
     [
         "api.commands",
         "api.run",
+        "callbacks",
         "cli",
         "config",
         "credit.added",

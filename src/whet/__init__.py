@@ -6,8 +6,8 @@
     print(run)
 
 A file of your own registers what is yours with `whet.grader`, `whet.reward`, `whet.advantage`, `whet.loss`,
-`whet.prompts`, `whet.env`, `whet.benchmark`, `whet.strategy`, `whet.method` or `whet.preset`, and is named in the
-settings: `plugins=["mine.py"]`.
+`whet.prompts`, `whet.env`, `whet.benchmark`, `whet.strategy`, `whet.callback`, `whet.method` or `whet.preset`, and is
+named in the settings: `plugins=["mine.py"]`.
 
 Importing this loads nothing more: what a name needs is loaded when the name is first used, torch too.
 """
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
     from whet.api.critic import Critic, Critique, load_critic
     from whet.api.export import export
     from whet.api.run import Run
+    from whet.callbacks import CALLBACKS, callback
     from whet.config.losses import LOSSES
     from whet.credit.advantages import ADVANTAGES, advantage
     from whet.envs import ENVIRONMENTS
@@ -46,6 +47,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
 __all__ = [
     "ADVANTAGES",
     "BENCHMARKS",
+    "CALLBACKS",
     "ENVIRONMENTS",
     "GRADERS",
     "LOSSES",
@@ -67,6 +69,7 @@ __all__ = [
     "WhetError",
     "advantage",
     "benchmark",
+    "callback",
     "compare",
     "env",
     "evaluate",
@@ -95,6 +98,7 @@ _PLACES = {
     "whet.api.critic": ("Critic", "Critique", "load_critic"),
     "whet.api.export": ("export",),
     "whet.api.run": ("Run",),
+    "whet.callbacks": ("CALLBACKS", "callback"),
     "whet.config.losses": ("LOSSES",),
     "whet.rewards": ("REWARDS", "reward"),
     "whet.credit.advantages": ("ADVANTAGES", "advantage"),

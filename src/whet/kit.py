@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to Python
+    from whet.callbacks import Begun, Ended, Saved, StepMade, Validated, callback
     from whet.config.acts import ActsUnless, ActsWhen, AllOf, AnyOf, Inside, NoEffect
     from whet.config.base import Config, ConfigError, PerStep
     from whet.config.environments import AgentRunConfig
@@ -94,11 +95,13 @@ __all__ = [
     "Ask",
     "AssignedCredit",
     "Batch",
+    "Begun",
     "ClipLoss",
     "Config",
     "ConfigError",
     "CriticAlgorithm",
     "CriticRunConfig",
+    "Ended",
     "Episode",
     "FixedBounds",
     "Grade",
@@ -123,16 +126,19 @@ __all__ = [
     "RunContext",
     "RunError",
     "SamplingConfig",
+    "Saved",
     "ScoredSegment",
     "Segment",
     "Selection",
     "Signs",
     "Solve",
+    "StepMade",
     "Strategy",
     "Task",
     "Term",
     "TrainingConfig",
     "Update",
+    "Validated",
     "WhetError",
     "advantage",
     "agent_spec",
@@ -141,6 +147,7 @@ __all__ = [
     "assign_credit",
     "assign_turn_credit",
     "benchmark",
+    "callback",
     "critic_spec",
     "critique_rounds",
     "critique_signs",
@@ -201,6 +208,7 @@ __all__ = [
 ]
 
 _PLACES = {
+    "whet.callbacks": ("Begun", "Ended", "Saved", "StepMade", "Validated", "callback"),
     "whet.config.acts": ("ActsUnless", "ActsWhen", "AllOf", "AnyOf", "Inside", "NoEffect"),
     "whet.config.base": ("Config", "ConfigError", "PerStep"),
     "whet.config.environments": ("AgentRunConfig",),

@@ -28,6 +28,7 @@ KINDS = {
     "prompts": "prompts: NAME",
     "environments": "whet env play NAME",
     "benchmarks": "whet eval RUN --benchmark NAME",
+    "callbacks": "callbacks.use: [NAME]",
     "strategies": "whet eval RUN --strategy NAME",
 }
 """The kinds of things that settings name, each with the place where it is named."""

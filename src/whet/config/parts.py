@@ -289,6 +289,16 @@ class WatchConfig(Config):
         return self
 
 
+class CallbacksConfig(Config):
+    """Your callbacks, which are told what the run does. See docs/plugins.md."""
+
+    use: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], NameOf("callback")] = ()
+    """Registered callbacks, in the order in which they are called."""
+    on_error: Annotated[Literal["warn", "stop"], ActsWhen("use")] = "warn"
+    """What to do where a callback raises. warn: the console and events.jsonl say so once. stop: the run also ends after
+    the step, saved, with exit code 1."""
+
+
 class ColumnNames(Config):
     """Your names of the columns, where they follow no known row format. Dots lead inside: extra_info.question,
     messages.0.content. A name with braces is a template of several columns: "{context}\\n\\n{question}"; {{ and }} in

@@ -15,6 +15,7 @@ from whet.config.environment_data import EnvironmentData
 from whet.config.inputs import InputFile
 from whet.config.parts import (
     BasicsData,
+    CallbacksConfig,
     ChainData,
     ClusterConfig,
     EndpointConfig,
@@ -35,6 +36,10 @@ FrozenRole = Annotated[ModelConfig | EndpointConfig, Field(discriminator="kind")
 Merge = Literal["base", "previous", "cumulative", "none"]
 """What a round learns beside its own accepted episodes: demonstrations, those of the round before, both with all
 earlier rounds, or nothing."""
+
+
+TrackerName = Literal["tensorboard", "trackio", "wandb"]
+"""Trackers that follow a run."""
 
 
 NO_TEXTBOOK = Inside("misconceptions", NoEffect("nothing in this run reads what the textbook's author writes"))
@@ -65,6 +70,10 @@ class RunConfig(Scheduled):
     rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term")] = Field({})
     """Registered reward terms that are added to the method's reward, by name, each with its weight."""
     watch: WatchConfig = WatchConfig()
+    track: tuple[TrackerName, ...] = ()
+    """Trackers that follow the run, each in a process of its own: tensorboard, trackio, wandb. They change nothing in
+    the run, and a resume may change them. `whet track` is the same by hand."""
+    callbacks: CallbacksConfig = CallbacksConfig()
     checkpoint_every: int = Field(20, ge=0)
     """Steps between checkpoints. 0: at the end of each phase only."""
     traces_per_step: int = Field(4, ge=0)

@@ -19,11 +19,11 @@ from whet.methods import METHODS
 from whet.methods.registry import preset_of
 from whet.plugins import load_entry_points, load_plugins
 from whet.run.data import with_commit
-from whet.run.provenance import changed_access, changed_inputs, changed_steps, compute_provenance
+from whet.run.provenance import WATCHING, changed_access, changed_inputs, changed_steps, compute_provenance
 from whet.run.resume import resume_run
 from whet.run.session import Session
 from whet.run.start import check_plan, log_start, prepare_with_provenance, write_report_spec
-from whet.run_folder.files import made_by, older_layout
+from whet.run_folder.files import TRACKING, made_by, older_layout
 from whet.run_folder.folder import RunFolder
 from whet.run_folder.logs import Logs
 from whet.trainer.checkpoint import load_state, newest_first
@@ -60,7 +60,7 @@ def _start(
         progress.tell("info", f"the run in {out} did no step of work: a new one begins in its place")
         overwrite = True
     config = with_commit(config, saved_config(out) if is_run and not overwrite else None)
-    if out.exists() and not is_run and any(path.name not in (".lock", "traces") for path in out.iterdir()):
+    if out.exists() and not is_run and any(path.name not in (".lock", "traces", TRACKING) for path in out.iterdir()):
         raise RunError(f"{out} holds something that is no run; choose another --out")
     if is_run and not overwrite:
         _check_same(config, out)
@@ -169,7 +169,8 @@ def _check_longer(before: RunConfig, now: RunConfig) -> bool:
         problem = f"not {others[0]}" if others else "and these are what it has already"
         raise ConfigError(
             "a run that goes on can only be given more steps, where it has a number of them (num_steps=400), or "
-            f"another way to an endpoint (actor.url=...), or other processes (cluster.workers=4), {problem}"
+            "another way to an endpoint (actor.url=...), other processes (cluster.workers=4), or other trackers and "
+            f"callbacks (track=[tensorboard]), {problem}"
         )
     for key, old, new in steps:
         if new < old:
@@ -250,7 +251,7 @@ def _check_same(config: RunConfig, out: Path) -> None:
     saved = saved_config(out)
     if type(saved) is not type(config):
         raise RunError(f"{out} holds a run of another method, {saved.method}: choose another --out, or --overwrite")
-    changes = difference(saved, config)
+    changes = [change for change in difference(saved, config) if change.partition(":")[0] not in WATCHING]
     if changes:
         listed = "".join(f"\n  {change}" for change in changes)
         steps = changed_steps(plain(saved), plain(config))

@@ -95,14 +95,18 @@ ACCESS = ("url", "key_env", "max_concurrency", "timeout_s", "retries", "max_toke
 
 PLACING = ("ranks", "workers", "address", "restarts")
 """Settings of where a run computes, which may change when it resumes. Another `unit` would change its results."""
+WATCHING = ("track", "callbacks.use", "callbacks.on_error")
+"""Settings of who is told what a run does. They may change when it resumes, and make no other run of it."""
+FREE = {"": ("track",), "cluster.": PLACING, "callbacks.": ("use", "on_error")}
+"""By where they lie, settings that may change when a run resumes."""
 
 
 def changed_access(before: Any, now: Any, prefix: str = "") -> set[str]:
-    """The dotted keys of endpoints' `ACCESS`, and of the cluster's `PLACING`, that differ between two settings."""
+    """The dotted keys of endpoints' `ACCESS` and of `FREE` settings that differ between two settings."""
     if not isinstance(before, Mapping) or not isinstance(now, Mapping):
         return set()
     is_endpoint = before.get("kind") == now.get("kind") == "endpoint"
-    free = ACCESS if is_endpoint else PLACING if prefix == "cluster." else ()
+    free = ACCESS if is_endpoint else FREE.get(prefix, ())
     changed = {f"{prefix}{name}" for name in free if before.get(name) != now.get(name)}
     for name in before.keys() & now.keys():
         changed |= changed_access(before[name], now[name], f"{prefix}{name}.")

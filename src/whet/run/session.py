@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 
+from whet.callbacks import Begun, Callbacks, Ended, read_only, reason_of
 from whet.chat import render
 from whet.cluster.ranks import ranks_of
 from whet.cluster.workers import RayWorkers
 from whet.config import ConfigError, read_all
 from whet.config.base import plain
+from whet.config.parts import CallbacksConfig
 from whet.config.runs import RunConfig
 from whet.config.schedule import values_of
 from whet.errors import RunError
@@ -36,6 +38,7 @@ from whet.seeds import seed_of
 from whet.tasks.files import DataError, parse_json, read_text
 from whet.tasks.prompts import find_prompts, prompts_problem
 from whet.tasks.splits import Problems
+from whet.tracking.beside import Beside
 from whet.trainer.checkpoint import newest_first
 from whet.trainer.loop import Loop, Progress
 from whet.trainer.process import set_determinism
@@ -64,6 +67,8 @@ class Session:
     envs: Environments | None = None
     is_new: bool = False
     """Whether it starts a run, and does not resume one."""
+    beside: Beside | None = None
+    """The trackers that follow the run, while it goes on."""
 
     def go(self) -> dict[str, Any]:
         """Trains and measures to the end, then closes the session.
@@ -73,6 +78,7 @@ class Session:
         """
         folder = self.loop.folder
         try:
+            self._begin()
             self.loop.run(self.algorithm.phases())
             rows = self.algorithm.evaluator.summary()
             closing = self.algorithm.evaluator.closing(rows)
@@ -86,13 +92,41 @@ class Session:
             self._link_best()
             folder.write("summary.json", json.dumps(summary, indent=1) + "\n")
             folder.event("info", "finished", f"finished after {summary['seconds']:.0f} s")
+            self._end(summary)
             return summary
         except BaseException as error:
+            self._end(None, reason_of(error))
             if self.is_new and self.loop.has_done_nothing and not isinstance(error, RanksLost):
                 folder.discard()
             raise
         finally:
             self.close()
+
+    def _begin(self) -> None:
+        """Starts the trackers beside the run, and calls the user's callbacks."""
+        loop, config = self.loop, self.algorithm.config
+        self.beside = Beside(loop.folder.path, config.track, partial(_warn, loop, "tracker_failed"))
+        self.beside.start()
+        loop.after_step = self.beside.look
+        begun = Begun(
+            run=loop.folder.path,
+            config=read_only(plain(config)),
+            is_resumed=not self.is_new,
+            total_steps=loop.total_steps,
+        )
+        loop.call_back("begin", lambda: begun)
+
+    def _end(self, summary: Mapping[str, Any] | None, reason: str = "") -> None:
+        """Calls the user's callbacks, and lets the trackers go on alone.
+
+        Args:
+            summary: None: the run has not finished, for the reason.
+        """
+        record = Ended(summary=None if summary is None else read_only(summary), reason=reason)
+        self.loop.call_back("end", lambda: record)
+        self.loop.callbacks.close()
+        if self.beside is not None:
+            self.beside.close()
 
     def _link_best(self) -> None:
         """Links `best` to the best policy's folder in the newest checkpoint, which is the last.
@@ -121,6 +155,20 @@ class Session:
                 processes.close()
         if self.envs is not None:
             self.envs.close()
+
+
+def _callbacks_of(config: CallbacksConfig, loop: Loop) -> Callbacks:
+    """Raises: UnknownName where one is not registered."""
+    stop = loop.stop_after_step if config.use and config.on_error == "stop" else None
+    callbacks = Callbacks(config.use, partial(_warn, loop, "callback_failed"), stop)
+    callbacks.check()
+    return callbacks
+
+
+def _warn(loop: Loop, event: str, text: str) -> None:
+    """Writes a warning to the events and the console."""
+    loop.folder.event("warning", event, text)
+    loop.progress.tell("warning", text)
 
 
 def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: Problems | None = None) -> Session:
@@ -158,6 +206,7 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
     if trains:
         loop.ranks = ranks_of(config.cluster, config.num_threads)
+        loop.callbacks = _callbacks_of(config.callbacks, loop)
     folder.max_trace_bytes = config.max_trace_bytes
     runtime = make_runtime(config, spec, policies, grader)
     loop.counts = runtime.counts

@@ -14,6 +14,9 @@ from whet.errors import RunError
 
 BEST = "best"
 """The link in a finished run's folder to its best policy."""
+TRACKING = "tracking"
+"""The folder in a run's folder that holds what trackers write: their states, logs and, by default, their files. They
+are no part of the run, which reads nothing from there."""
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

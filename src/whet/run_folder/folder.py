@@ -23,7 +23,7 @@ import torch
 from whet.distribution import version
 from whet.errors import RunError
 from whet.files import ASIDE, write_link
-from whet.run_folder.files import BEST, check_places, disk_error, write_atomic
+from whet.run_folder.files import BEST, TRACKING, check_places, disk_error, write_atomic
 from whet.run_folder.logs import EVENTS, Logs
 from whet.types import shortened
 
@@ -168,6 +168,8 @@ class RunFolder:
             for name in FOLDERS:
                 if (self.path / name).exists():
                     shutil.rmtree(self.path / name)
+            # A tracker may write there still. It is no part of the run, so what is left does not matter.
+            shutil.rmtree(self.path / TRACKING, ignore_errors=True)
             for name in sorted(FILES, key=lambda name: name == "config.yaml"):
                 for aside in self.path.glob(f".{name}.*{ASIDE}"):  # left by a killed process
                     aside.unlink()

@@ -16,6 +16,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
+
+from whet.callbacks import Callbacks, Saved, StepMade, Validated, read_only
 from whet.config.parts import WatchConfig
 from whet.config.schedule import SHUT, Gate, Gated, Schedule, advanced
 from whet.engines.protocol import Engine
@@ -100,6 +103,10 @@ class Loop:
     """Metrics of the workers since the last step."""
     engine_of: Callable[[str], Engine | None] = lambda name: None
     """The engine that samples from a policy in this run. None: the run has made none yet."""
+    callbacks: Callbacks = field(default_factory=Callbacks)
+    """The user's callbacks, which read what the loop does."""
+    after_step: Callable[[], None] = lambda: None
+    """Runs after each step, once it is logged."""
     ranks: Ranks | None = None
     """The processes that train the policies. None: this one does."""
     is_longer: bool = False
@@ -346,6 +353,27 @@ class Loop:
             self._check_learning(
                 phase, step, batch, by_policy, {kind: count for kind, count in failed.items() if count}
             )
+        self.call_back("step", lambda: self._step_made(phase, metrics))
+        self.after_step()
+
+    def _step_made(self, phase: Phase, metrics: Mapping[str, float | None]) -> StepMade:
+        return StepMade(
+            phase=phase.name,
+            step=self.step,
+            num_steps=phase.num_steps,
+            total_steps=self.total_steps,
+            metrics=read_only(metrics),
+        )
+
+    def call_back(self, hook: str, make_record: Callable[[], Any]) -> None:
+        """Call the user's callbacks. Whatever they draw at random, the run's own draws stay as they were."""
+        if self.callbacks.names:
+            with torch.random.fork_rng(range(torch.cuda.device_count())):
+                self.callbacks.call(hook, make_record)
+
+    def stop_after_step(self, reason: str) -> None:
+        """End the run, saved, once the present step is done."""
+        self._stop_reason = self._stop_reason or f"stopped as {reason}"
 
     def _update(
         self, phase: Phase, step: int, rows: Sequence[Row], trainers: Mapping[str, Trainer]
@@ -465,6 +493,7 @@ class Loop:
         metrics["time/validate"] = time.perf_counter() - started
         if step == 0:
             self.folder.metrics(phase.name, 0, metrics)
+        self.call_back("validation", lambda: Validated(phase=phase.name, step=step, metrics=read_only(metrics)))
         return metrics
 
     def _select(self, select: Selection, phase: Phase, step: int, metrics: Mapping[str, float | None]) -> None:
@@ -506,9 +535,11 @@ class Loop:
         }
         # The state after a phase's end differs from that after its last step, so it gets the next number.
         number = self.total_steps + len(self.done)
-        self.last_saved = checkpoint.save_checkpoint(
+        self.last_saved = saved = checkpoint.save_checkpoint(
             self.folder.path, number, {name: self.trainer(name) for name in self.policies}, trainers, state, self.store
         )
+        phase, step, total_steps = self._phase_name, self.step, self.total_steps
+        self.call_back("checkpoint", lambda: Saved(folder=saved, phase=phase, step=step, total_steps=total_steps))
 
     def _ask_to_stop(self) -> None:
         if self._stop_asked:
