@@ -29,6 +29,8 @@ MAX_TASKS = 10_000
 """Tasks of one answer; more are asked for by ranges."""
 KINDS = ("train", "validation", "test")
 """What a split can be of. A split of another name is a validation set, as for OpenEnv."""
+Answering = Callable[[Served, Mapping[str, Any]], Any]
+"""Answers a request by the environment that it names, and its body."""
 
 
 class OpenEnv:
@@ -45,17 +47,21 @@ class OpenEnv:
             "state": lambda _: {"episode_id": None, "step_count": 0},  # episodes are of connections
             "splits": _splits,
         }
-        posts: dict[str, Callable[[Served, Mapping[str, Any]], Any]] = {
+        posts: dict[str, Answering] = {
             "num_tasks": lambda served, body: {"num_tasks": len(_split(served, body))},
             "task": _task,
             "tasks": _tasks,
             "task_range": _tasks,
         }
+        place = f"{PREFIX}/{{name}}"
         return [
             Route(f"{PREFIX}/list_environments", self.names, methods=["GET"]),
-            WebSocketRoute(f"{PREFIX}/{{name}}/ws", self.episodes),
-            *(Route(f"{PREFIX}/{{name}}/{path}", self._get(answer), methods=["GET"]) for path, answer in gets.items()),
-            *(Route(f"{PREFIX}/{{name}}/{path}", self._post(answer)) for path, answer in posts.items()),
+            WebSocketRoute(f"{place}/ws", self.episodes),
+            *(
+                Route(f"{place}/{path}", self._endpoint(_bare(answer)), methods=["GET"])
+                for path, answer in gets.items()
+            ),
+            *(Route(f"{place}/{path}", self._endpoint(post), methods=["POST"]) for path, post in posts.items()),
         ]
 
     async def names(self, _: Request) -> Response:
@@ -69,23 +75,23 @@ class OpenEnv:
             return
         await Connection(socket, served, self.sessions, secrets.token_hex(16)).run()
 
-    def _get(self, answer: Callable[[Served], Any]) -> Any:
-        return self._post(lambda served, _: answer(served), methods=["GET"])
-
-    def _post(self, answer: Callable[[Served, Mapping[str, Any]], Any], methods: Sequence[str] = ("POST",)) -> Any:
+    def _endpoint(self, answer: Answering) -> Any:
         async def endpoint(request: Request) -> Response:
             name = request.path_params["name"]
             if name not in self.served:
                 return answered({"detail": f"unknown environment {in_brief(name)}"}, 404)
             try:
-                if request.method not in methods:
-                    raise WireError("bad_request", f"send it by {methods[0]}")
                 body = await body_of(request)
                 return answered(await asyncio.to_thread(answer, self.served[name], body))  # splits may be read late
             except WireError as error:
                 return answered({"detail": error.message}, error.status)
 
         return endpoint
+
+
+def _bare(answer: Callable[[Served], Any]) -> Answering:
+    """An answer that needs no body."""
+    return lambda served, _: answer(served)
 
 
 def _metadata(served: Served) -> dict[str, Any]:
