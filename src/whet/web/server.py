@@ -39,7 +39,8 @@ def listen(host: str, port: int) -> socket.socket:
     Raises: RunError where the port cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With its protocol named: asyncio sends small answers at once (TCP_NODELAY) only where it sees that it is TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
