@@ -13,6 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from whet.errors import RunError
+from whet.web.http import protocol
 
 
 class Server(uvicorn.Server):
@@ -70,6 +71,7 @@ def run_until_signal(app: ASGIApp, listener: socket.socket, *, grace_s: int, **s
         access_log=False,
         timeout_graceful_shutdown=grace_s,
         lifespan="on",
+        http=protocol(),
         **settings,
     )
     Server(config).run(sockets=[listener])
