@@ -16,12 +16,10 @@ from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
 from whet.envs.formats import THOUGHT, react, write
 from whet.envs.retries import CLOSE_S, close_within
 from whet.rollout.agent import ITEM
-from whet.tasks.prompts import Message
 from whet.tasks.splits import Problems
 from whet.trajectories.format_detection import format_named
 from whet.trajectories.function_calls import FUNCTIONS, signatures
 from whet.trajectories.published import read_published
-from whet.trajectories.records import PROMISE
 from whet.types import Task
 
 ENVIRONMENT = "environment"
@@ -140,11 +138,6 @@ class Rules:
     """The rules of an environment, which stand before the first observation."""
 
     text: str
-
-    def opening(self, *, shown: bool) -> tuple[Message, ...]:
-        if not shown or not self.text:
-            return ()
-        return {"role": "user", "content": self.text}, {"role": "assistant", "content": PROMISE}
 
 
 def format_of(info: EnvironmentInfo, format: str) -> str:

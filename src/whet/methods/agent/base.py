@@ -11,6 +11,7 @@ from whet.config import ConfigError
 from whet.config.environments import AgentRunConfig
 from whet.config.parts import SamplingConfig
 from whet.evaluation.agents import agent_metrics, by_samples, by_turn, shares_of
+from whet.methods.agent.openings import Given
 from whet.methods.agent.rollouts import AgentRollouts
 from whet.methods.base import Algorithm, MethodSpec, RunContext
 from whet.methods.environment_tasks import ENVIRONMENT
@@ -45,8 +46,18 @@ class AgentAlgorithm(Algorithm[C]):
 
     def __init__(self, config: C, run: RunContext) -> None:
         super().__init__(config, run)
-        self.rollouts = AgentRollouts(config, run)
+        self.rollouts = AgentRollouts(config, run, self.read_given)
         run.loop.continuing_gates = OF_PLAY
+
+    def read_given(self) -> Given:
+        """The trajectories of files that the run learns, and that its rollouts open like. Base: none."""
+        return Given()
+
+    def say_openings(self) -> None:
+        """Notes how episodes open, and warns where rollouts and trajectories differ."""
+        notes, warnings = self.rollouts.openings.remarks(reads_rules=self.rollouts.reads_rules(POLICY))
+        self.run.info.extend(notes)
+        self.run.warnings.extend(warnings)
 
 
 def agent_spec(config: type[AgentRunConfig], **overrides: Any) -> MethodSpec:
