@@ -165,7 +165,8 @@ def rules_of(info: EnvironmentInfo, format: str = "react") -> Rules:
         raise ConfigError(f"{info.name} has no functions to call; its actions can be written as react or plain")
     read = react(mark + example)
     written = write(read.thought, read.action, format_of(info, format))
-    return Rules(f"Actions are calls of these functions:\n\n{signatures(FUNCTIONS[info.name])}\n\n{before}{written}")
+    calls = "calls in Python" if format == "code_as_action" else "calls"
+    return Rules(f"Actions are {calls} of these functions:\n\n{signatures(FUNCTIONS[info.name])}\n\n{before}{written}")
 
 
 def parts(shares: Mapping[str, float], count: int) -> dict[str, int]:
