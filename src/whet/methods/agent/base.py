@@ -126,6 +126,7 @@ class AgentEvaluator(Evaluator[C]):
         num_samples: int,
         *,
         sampling: SamplingConfig | None = None,
+        greedy: bool | None = None,
         label: str,
         **labels: Any,
     ) -> tuple[Metrics, list[dict[str, Any]]]:
@@ -133,7 +134,8 @@ class AgentEvaluator(Evaluator[C]):
         share of successes by turn (`success@5`), and for several episodes of each task `pass@1`, `pass@2`, ...
 
         Args:
-            num_samples: episodes of each task: 1 is greedy.
+            num_samples: episodes of each task.
+            greedy: None: where there is one episode of each.
         Returns: the metrics, and a trace of each task's first episode, with the task's share of successes (`SHARE`)
             where there are several.
         """
@@ -141,7 +143,7 @@ class AgentEvaluator(Evaluator[C]):
             policy,
             "evaluation",
             max_turns=self.config.evaluation.max_turns,
-            greedy=num_samples == 1,
+            greedy=num_samples == 1 if greedy is None else greedy,
             sampling=sampling,
         )
         groups = self.run.runtime.by_task(rollout, tasks, num_samples=num_samples)
@@ -223,7 +225,8 @@ class AgentEvaluator(Evaluator[C]):
         sampling = self.config.sampling
         if settings.temperature is not None:
             sampling = sampling.model_copy(update={"temperature": settings.temperature})
-        place += f"-t{sampling.temperature:g}" if count > 1 else ""
+        is_greedy = count == 1 and not settings.temperature
+        place += "" if is_greedy else f"-t{sampling.temperature:g}"
         policy = OF_RUN[name] if of_run else name
-        metrics, traces = self.measured(tasks, policy, count, sampling=sampling, **labels)
+        metrics, traces = self.measured(tasks, policy, count, sampling=sampling, greedy=is_greedy, **labels)
         return Measured(name, place, metrics, traces, {"policy": name})
