@@ -24,10 +24,11 @@ help:
 	@echo '             itself with it in the loop, and without at equal tokens: minutes too. OUT=folder (else runs/critiques); ARGS="num_rounds=1 ..."'
 	@echo 'make test    Install, then check style, types, import directions and what is tested within whet: minutes.'
 	@echo 'make test-all  The same, then the integration tier: TRL, a browser, Java, servers, SmolLM2, runs that are killed.'
-	@echo 'make setup   Only install, into .venv. EXTRAS=serve,envs adds what they need, and keeps what is there;'
-	@echo '             PYTHON=python3.12 chooses the interpreter of a new .venv.'
+	@echo 'make setup   Only install, into .venv, with what BabyAI needs. EXTRAS=serve,data adds what they need, and keeps'
+	@echo '             what is there; PYTHON=python3.12 chooses the interpreter of a new .venv.'
 
-setup: $(INSTALLED)
+# Installing an extra installs whet too, so a new .venv gets everything at once.
+setup: .venv/.installed-envs $(filter-out .venv/.installed,$(INSTALLED))
 	$(STEP) 'whet is installed: .venv/bin/whet --help'
 
 train: OUT ?= runs/$(METHOD)

@@ -81,7 +81,7 @@ STAGES = tuple(
 )
 MAZE = (
     *("num_threads=1", "seed=3", "checkpoint_every=0", "policy.path=AGENT", "data.env=maze", "data.num_train=4"),
-    *("data.num_validation=1", "data.num_test=1", "evaluation.max_turns=2", "evaluation.num_samples=1", "rules=false"),
+    *("data.num_validation=1", "data.num_test=1", "evaluation.max_turns=2", "evaluation.num_samples=1", "rules=none"),
     *("max_context=4000", "sampling.max_new_tokens=16"),
 )
 AGENT_STEPS = (*STEPS, "max_turns=2")

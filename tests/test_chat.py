@@ -121,7 +121,7 @@ def test_every_way_in(kind):
                     Demonstration("solve", tuple(prompts.solve_messages(text)), text, text + text), "p", tokenizer
                 ).tokens,
                 "trajectory": clone_row(
-                    Trajectory(item_id="maze_1", messages=tuple(says)), "p", tokenizer, shows_rules=True
+                    Trajectory(item_id="maze_1", messages=tuple(says)), "p", tokenizer, shows_rules=lambda _: True
                 ).tokens,
                 "measured": encode_texts(tokenizer, [text, "7"])[0].ids,
             }

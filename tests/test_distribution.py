@@ -135,7 +135,7 @@ def setup(checkout: Path, *arguments: str) -> tuple[int, list[str], str]:
 
 
 def test_extras_are_installed_once_and_stay(checkout):
-    assert setup(checkout)[:2] == (0, ["."])
+    assert setup(checkout)[:2] == (0, [".[envs]"])
     assert setup(checkout)[:2] == (0, [])
     assert setup(checkout, "EXTRAS=serve,envs")[:2] == (0, [".[serve,envs]"])
     assert setup(checkout, "EXTRAS=envs")[:2] == (0, [])
@@ -143,12 +143,12 @@ def test_extras_are_installed_once_and_stay(checkout):
     assert setup(checkout, "EXTRAS=data")[:2] == (0, [".[data,envs,serve]"])
     later = os.stat(checkout / ".venv" / ".installed").st_mtime + 10
     os.utime(checkout / "pyproject.toml", (later, later))
-    assert setup(checkout)[:2] == (0, [".[data,envs,serve]"])  # a new pyproject.toml loses none
+    assert setup(checkout)[:2] == (0, [".[envs,data,serve]"])  # a new pyproject.toml loses none
 
 
 def test_the_tests_own_extra_goes_with_others(checkout):
-    assert setup(checkout, "EXTRAS=dev,serve")[:2] == (0, [".[dev,serve]", ".[gym]"])
-    assert setup(checkout, "EXTRAS=gym")[:2] == (0, [".[gym,dev,serve]"])
+    assert setup(checkout, "EXTRAS=dev,serve")[:2] == (0, [".[envs,dev,serve]", ".[gym]"])
+    assert setup(checkout, "EXTRAS=gym")[:2] == (0, [".[gym,dev,envs,serve]"])
 
 
 def test_an_extra_that_is_not_there_is_refused_by_name(checkout):
@@ -156,4 +156,4 @@ def test_an_extra_that_is_not_there_is_refused_by_name(checkout):
     assert code != 0
     assert not asked
     assert "there is no extra 'serv': choose of dev data serve" in said
-    assert setup(checkout)[:2] == (0, ["."])
+    assert setup(checkout)[:2] == (0, [".[envs]"])

@@ -123,7 +123,7 @@ def test_the_agent_method_of_the_page_learns_from_successes_alone(page, tmp_path
     env.write_text(TWO_WAYS.replace("REWARD", reward))
     command(
         "train", "agent_filtered", f"plugins=[{page['agent_filtered.py']}, {env}]", "data.env=two_ways",
-        f"policy.path={agent_model()}", "rules=false", "num_steps=1", "prompts_per_step=6", "group_size=2",
+        f"policy.path={agent_model()}", "rules=none", "num_steps=1", "prompts_per_step=6", "group_size=2",
         "data.num_test=2", "data.num_validation=2", "sampling.max_new_tokens=8", "num_threads=1",
         "--out", tmp_path / "run",
     )  # fmt: skip

@@ -229,17 +229,18 @@ def test_a_template_matches_what_it_fills(arguments):
     assert match("go to {object}", fill("go to {object}", arguments)) == arguments
 
 
+@pytest.mark.parametrize("format", ["function_calling", "code_as_action"])
 @pytest.mark.parametrize(
     ("name", "env", "num_converted"),
     [("lmrlgym_maze", "maze", 141), ("textcraft", "textcraft", 244), ("babyai", "babyai", 473)],
 )
-def test_published_trajectories_are_converted(name, env, num_converted, data_folder):
+def test_published_trajectories_are_converted(name, env, num_converted, format, data_folder):
     found = read_trajectories(data_folder / f"agentgym/AgentTraj-L/{name}_train.json")
-    read, read_call = PARSERS.get("cleaned"), PARSERS.get(f"function_calling:{env}")
+    read, read_call = PARSERS.get("cleaned"), PARSERS.get(f"{format}:{env}")
     converted = 0
     for each in found:
         try:
-            calls = convert(each, f"function_calling:{env}", source="cleaned")
+            calls = convert(each, f"{format}:{env}", source="cleaned")
         except DataError:
             continue
         converted += 1

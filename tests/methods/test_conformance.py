@@ -55,7 +55,7 @@ LONGEST = 48
 """Tokens of a reply, at most."""
 MAZE = (
     f"policy.path={agent_model()}", "data.env=maze", "data.num_validation=2", "data.num_train=4", "data.num_test=2",
-    "evaluation.max_turns=2", "rules=false", "max_context=4000",
+    "evaluation.max_turns=2", "rules=none", "max_context=4000",
 )  # fmt: skip
 """The shipped model has no words for worlds."""
 EVOLVING = (*MAZE, "max_turns=2", "items_per_step=2", "num_epochs=1", "weighting=binary", "kept_above.maze=-1000")

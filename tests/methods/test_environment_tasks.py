@@ -76,7 +76,7 @@ def test_other_recipes_are_other_items(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["textcraft", "babyai", "maze", "wordle", "sciworld"])
-@pytest.mark.parametrize("format", ["react", "function_calling", "plain"])
+@pytest.mark.parametrize("format", ["react", "function_calling", "code_as_action", "plain"])
 def test_the_rules_end_in_an_example_that_their_format_reads(name, format):
     info = ENVIRONMENTS.get(name)
     plain = PARSERS.get(info.parser)(rules_of(info).text).action
@@ -86,14 +86,15 @@ def test_the_rules_end_in_an_example_that_their_format_reads(name, format):
     assert read(example).action == plain
     assert not read(example).problem
     assert ("Thought:" in text) == (format == "react")
-    if format == "function_calling":
-        assert "Actions are calls of these functions:\n\n- `" in text
+    calls = {"function_calling": "calls", "code_as_action": "calls in Python"}.get(format)
+    assert calls is None or f"Actions are {calls} of these functions:\n\n- `" in text
 
 
 def test_a_world_without_functions_says_so():
     info = replace(ENVIRONMENTS.get("maze"), name="mine")
-    with pytest.raises(ConfigError, match="mine has no functions to call"):
-        rules_of(info, "function_calling")
+    for format in ("function_calling", "code_as_action"):
+        with pytest.raises(ConfigError, match="mine has no functions to call"):
+            rules_of(info, format)
 
 
 @pytest.mark.parametrize(

@@ -466,7 +466,7 @@ def test_an_agent_behind_an_endpoint_plays_as_it_does_in_its_run(tmp_path):
     )  # fmt: skip
     with served(served_policies(load_run(run.folder))) as address:
         role = {"kind": "endpoint", "url": f"{address}/v1", "model": "policy_best"}
-        found = whet.evaluate("agent", names="policy", policy=role, data=data, evaluation=limits, rules=False)
+        found = whet.evaluate("agent", names="policy", policy=role, data=data, evaluation=limits, rules="none")
     wanted = run.table["after"]
     assert {key: found["policy"][key] for key in ("success", "turns", "n")} == {
         key: wanted[key] for key in ("success", "turns", "n")

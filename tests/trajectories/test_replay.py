@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from support.commands import whet
 from whet.envs.formats import ONLY_ONE
 from whet.envs.protocol import EnvError, EnvironmentInfo
 from whet.tasks.files import DataError
 from whet.trajectories.files import write_trajectories
 from whet.trajectories.records import Message, Trajectory
-from whet.trajectories.replay import Comparison, Difference, replay, replay_file
+from whet.trajectories.replay import Comparison, Difference, NothingCompared, replay, replay_file
 
 GOAL = 3
 
@@ -154,6 +155,20 @@ def test_a_file_is_summed_up(tmp_path):
     assert [env.num_closed for env in made] == [1]
     assert len(replay_file(path, info, limit=1).episodes) == 1
     assert len(replay_file(path, info, says="It is").differing) == 4
+
+
+def test_a_replay_that_compares_nothing_is_an_error(tmp_path):
+    path = tmp_path / "maze.json"
+    write_trajectories(path, [replace(GOOD, item_id=f"lmrlgym_maze_{item}") for item in (98, 99)])
+    done = whet("env", "replay", path, "--env", "maze", check=False)
+    assert done.returncode == 1
+    said = " ".join((done.stdout + done.stderr).split())
+    assert f"whet: none of the 2 episodes of {path} could be compared in maze: " in said
+    assert "98" in said.rpartition("in maze: ")[2]
+    write_trajectories(path, [replace(GOOD, item_id="lmrlgym_maze_1"), replace(GOOD, item_id="lmrlgym_maze_99")])
+    assert whet("env", "replay", path, "--env", "maze").returncode == 0
+    with pytest.raises(NothingCompared, match="holds no episode to compare"):
+        replay_file(path, "maze", limit=0)
 
 
 def test_a_file_of_another_environment_is_refused(tmp_path):

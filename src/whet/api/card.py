@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from whet.config.base import plain
 from whet.config.environment_data import EnvironmentData
-from whet.config.environments import AgentRunConfig
+from whet.config.environments import NO_RULES, OWN_RULES, AgentRunConfig
 from whet.config.runs import RunConfig
 from whet.config.show import tree_difference
 from whet.digests import digest
@@ -268,11 +268,14 @@ def _acting(config: RunConfig) -> str:
     """How to prompt an agent."""
     assert isinstance(config, AgentRunConfig)
     envs = ",".join(config.data.shares)
-    rules = {
-        None: "the environment's rules where the model's config.json does not say `reads_rules: false`",
-        True: "the environment's rules",
-        False: "no rules",
-    }[config.rules]
+    rules = "the rules of `config.yaml` (`rules`)"
+    if config.rules is None or isinstance(config.rules, str):
+        rules = {
+            None: "the environment's rules, or those of the trajectories that it learnt, where the model's config.json "
+            "does not say `reads_rules: false`",
+            OWN_RULES: "the environment's rules",
+            NO_RULES: "no rules",
+        }.get(config.rules, f"the rules of `{config.rules}`")
     return (
         f"It was trained in {envs}. A conversation begins with {rules}, then the first observation; each reply is "
         f"read in the format `{config.format}`, and the next message is the environment's answer. "

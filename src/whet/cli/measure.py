@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from whet.cli.app import app
+from whet.cli.as_published import as_published, check_published
 from whet.cli.console import SettingsArgument, SettingsCommand, file_and_settings, guarded, out, progress_bar, usage
 from whet.cli.own_files import PluginsCommand, PluginsOption, load_own, with_plugins
 from whet.cli.parts import print_parts
@@ -62,6 +63,16 @@ def evaluate(
     ] = "",
     model: Annotated[str, typer.Option(help="Of the endpoint, the model's name.")] = "",
     env: Annotated[str, typer.Option(help="The environments that it acts in, separated by commas.")] = "",
+    published: Annotated[
+        str,
+        typer.Option(
+            "--as-published",
+            metavar="NAME",
+            help="Measure an agent in an environment as its paper does: temperature, turns and action format. "
+            "textcraft, babyai, maze, wordle, sciworld: AgentGym's; agentgym_rl_textcraft, ...: AgentGym-RL's. "
+            "Settings of your own hold, and are named.",
+        ),
+    ] = "",
     benchmark: Annotated[
         str,
         typer.Option(
@@ -106,6 +117,7 @@ def evaluate(
     whet eval runs/first data.test_path=other.jsonl;
     whet eval critique_rl data.kind=file data.test_path=test.jsonl prompts=english actor.path=A critic.path=B;
     whet eval --policy models/mine --env textcraft,maze;
+    whet eval --policy models/mine --as-published textcraft rules=FILE;
     whet eval runs/first --benchmark first_error file=labelled.json
     """
 
@@ -121,19 +133,28 @@ def evaluate(
             unread = [option for option in given if option not in ("--benchmark", "--plugins")]
             _measure_by(benchmark, target, own_settings, unread)
             return
+        protocol = None
+        if published:
+            protocol = as_published(published, own_settings, env=env, temperature=temperature)
+            own_settings = [*own_settings, *protocol.settings]
         rounds_settings = [f"evaluation.num_rounds={rounds}"] if rounds is not None else []
         rounds_settings += ["evaluation.oracle_verifier=true"] if oracle_verifier else []
-        of_agent = agent_settings(policy, model, env)
+        of_agent = agent_settings(policy, model, protocol.env if protocol is not None and policy else env)
         config, run = _config_and_run(target, of_agent, own_settings, rounds_settings, is_agent=bool(policy or env))
         changed = tuple(own_settings) if run is not None else ()
-        _refuse_unused(given, has_strategy=bool(strategy), samples=max(samples, refinements))
+        if protocol is None:
+            _refuse_unused(given, has_strategy=bool(strategy), samples=max(samples, refinements))
+        else:
+            check_published(published, protocol, config, given, samples=samples)
+            out.print(escape(protocol.sentence), highlight=False, soft_wrap=True)
         if strategy:
             if samples > 1 or refinements > 1 or rounds_settings:
                 raise usage("a budget says how many samples and rounds there are: leave --samples and the like out")
             asked = {"names": tuple(critic or ()), "split": split, "temperature": temperature, "changed": changed}
             _scale(config, run, strategy, budget, asked | {"level_samples": level_samples, "by_text": text_votes})
             return
-        wanted = EvalSettings(tuple(critic or ()), split, samples, temperature, refinements, changed)
+        at = temperature if protocol is None else protocol.temperature
+        wanted = EvalSettings(tuple(critic or ()), split, samples, at, refinements, changed)
         _measure(config, run, wanted, several=samples > 1 or bool(rounds_settings))
 
     guarded(work, None)
@@ -180,7 +201,7 @@ def _refuse_empty(given: Mapping[str, Any]) -> None:
     """
     if given.get("--temperature") == float("inf"):
         raise usage("--temperature is infinite: give a number, such as 0.7")
-    for option in ("--benchmark", "--strategy", "--budget", "--policy", "--env"):
+    for option in ("--benchmark", "--strategy", "--budget", "--policy", "--env", "--as-published"):
         if option in given and not given[option]:
             raise usage(f"{option} is empty: give it a value, or leave it out")
 

@@ -13,6 +13,9 @@ from whet.config.inputs import InputFile
 from whet.config.parts import EndpointConfig, EngineConfig, ModelConfig, SamplingConfig
 from whet.config.runs import FrozenRole, RunConfig
 
+Rules = Annotated[InputFile, Field(min_length=1)]
+"""`own`, `none`, or a file."""
+OWN_RULES, NO_RULES = "own", "none"
 MAX_OBSERVATION_CHARS = 32_000
 """Characters of one observation that an episode holds, where no settings say."""
 
@@ -98,12 +101,20 @@ class AgentRunConfig(RunConfig):
     """Tokens that a turn may begin with. An episode with more is truncated."""
     max_observation: int = Field(4000, ge=16)
     """Characters that are shown of an observation; the middle of longer ones is left out."""
-    rules: bool | None = None
-    """Whether an episode begins with the environment's rules, and a promise to keep them. None: yes, unless the model
-    has learnt without them, as the tiny agents have (`"reads_rules": false` in its config.json)."""
-    format: Literal["react", "function_calling", "plain"] = "react"
+    rules: Annotated[Rules | dict[str, Rules | None] | None, NameOf("environment")] = None
+    """What an episode begins with. own: the environment's rules in whet's words, and a promise to keep them. none: the
+    first observation. FILE: the opening in it, which is two turns in YAML (a list of role and content), or those of
+    trajectories as AgentGym publishes them. None: that of the trajectories or pairs that the run learns, or else own;
+    or none, for a model that has learnt without rules, as the tiny agents have (`"reads_rules": false` in its
+    config.json). By environment: {textcraft: FILE, maze: own}."""
+    observations: Literal["own", "recorded"] | None = None
+    """In which form observations are shown. own: as whet's environments give them. recorded: as a file of trajectories
+    has them, such as with an instruction before the first one; the file is that of the trajectories or pairs that the
+    run learns, or else that of `rules`. None: recorded where there is such a file, own otherwise."""
+    format: Literal["react", "function_calling", "code_as_action", "plain"] = "react"
     """How the agent writes its actions. ReAct: a thought and an action, in each environment's published form. Function
-    calling: a call of one of the environment's functions, as JSON. Plain: the action alone. The rules say which."""
+    calling: a call of one of the environment's functions, as JSON. Code as action: the same call in a block of Python,
+    with the thought in comments. Plain: the action alone. The rules say which."""
     pool: PoolConfig = PoolConfig()
     engine: EngineConfig = EngineConfig(rollout="free")
     evaluation: AgentEvaluation = AgentEvaluation()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -34,17 +34,23 @@ def inputs_of(value: Any, key: str = "") -> Iterator[tuple[str, Kind, str]]:
         if isinstance(inner, Config):
             yield from inputs_of(inner, place)
         for mark in marks:
-            for path in inner if isinstance(inner, tuple) else (inner,):
+            for path in _each(inner):
                 if path is not None:
                     yield place, mark.kind, path
 
 
+def _each(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, tuple) else (value,)
+
+
 def _marks(field: Any) -> list[Input]:
     marks = [mark for mark in field.metadata if isinstance(mark, Input)]
-    return marks or _inside(field.annotation)
+    return marks or list(dict.fromkeys(_inside(field.annotation)))
 
 
 def _inside(annotation: Any) -> list[Input]:
-    """The marks in `tuple[InputFile, ...]` and `InputFile | None`."""
+    """The marks in `tuple[InputFile, ...]`, `dict[str, InputFile]` and `InputFile | None`."""
     marks = [mark for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, Input)]
     return marks or [mark for argument in getattr(annotation, "__args__", ()) for mark in _inside(argument)]

@@ -121,6 +121,10 @@ for _name, _parser, _writer in (
     WRITERS.add(_name, _writer, says=_says)
 
 for _env in ("webshop", "alfworld", "sciworld", "babyai", "textcraft", "maze", "wordle"):
-    _says = f"a JSON object that calls a function of {_env}"
-    PARSERS.late(f"function_calling:{_env}", f"whet.trajectories.function_calls:{_env.upper()}_PARSER", says=_says)
-    WRITERS.late(f"function_calling:{_env}", f"whet.trajectories.function_calls:{_env.upper()}_WRITER", says=_says)
+    for _format, _module, _what in (
+        ("function_calling", "function_calls", "a JSON object"),
+        ("code_as_action", "code_actions", "a block of Python"),
+    ):
+        _says = f"{_what} that calls a function of {_env}"
+        PARSERS.late(f"{_format}:{_env}", f"whet.trajectories.{_module}:{_env.upper()}_PARSER", says=_says)
+        WRITERS.late(f"{_format}:{_env}", f"whet.trajectories.{_module}:{_env.upper()}_WRITER", says=_says)

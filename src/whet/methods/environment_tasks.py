@@ -15,12 +15,10 @@ from whet.envs.formats import THOUGHT, react, write
 from whet.envs.retries import CLOSE_S, close_within
 from whet.envs.rules import rules_text
 from whet.rollout.agent import ITEM
-from whet.tasks.prompts import Message
 from whet.tasks.splits import Problems
 from whet.trajectories.format_detection import format_named
 from whet.trajectories.function_calls import FUNCTIONS, signatures
 from whet.trajectories.published import read_published
-from whet.trajectories.records import PROMISE
 from whet.types import Task
 
 ENVIRONMENT = "environment"
@@ -140,11 +138,6 @@ class Rules:
 
     text: str
 
-    def opening(self, *, shown: bool) -> tuple[Message, ...]:
-        if not shown or not self.text:
-            return ()
-        return {"role": "user", "content": self.text}, {"role": "assistant", "content": PROMISE}
-
 
 def format_of(info: EnvironmentInfo, format: str) -> str:
     """The parser by which the environment reads an action format: a name of `formats.PARSERS`."""
@@ -168,7 +161,8 @@ def rules_of(info: EnvironmentInfo, format: str = "react") -> Rules:
         raise ConfigError(f"{info.name} has no functions to call; its actions can be written as react or plain")
     read = react(mark + example)
     written = write(read.thought, read.action, format_of(info, format))
-    return Rules(f"Actions are calls of these functions:\n\n{signatures(FUNCTIONS[info.name])}\n\n{before}{written}")
+    calls = "calls in Python" if format == "code_as_action" else "calls"
+    return Rules(f"Actions are {calls} of these functions:\n\n{signatures(FUNCTIONS[info.name])}\n\n{before}{written}")
 
 
 def parts(shares: Mapping[str, float], count: int) -> dict[str, int]:

@@ -34,7 +34,7 @@ class EvalSettings:
     num_samples: int = 1
     """Samples a problem. More than 1: sampled, with majority votes."""
     temperature: float | None = None
-    """Of samples. None: the method's default."""
+    """Of samples. None: the method's default. An agent's one episode is sampled too where it is above 0."""
     num_refinements: int = 1
     """Refinements of one answer after one critique. More than 1: they are sampled, and all else is greedy (pass@k)."""
     changed: tuple[str, ...] = ()

@@ -8,12 +8,13 @@ from typing import Any, Protocol
 
 from whet.envs.formats import Parsed
 from whet.envs.protocol import INVALID, EnvironmentInfo
+from whet.envs.shown_form import OWN_FORM, ShownForm
 from whet.rollout.driver import Ask
 from whet.rollout.environments import ENVIRONMENT_SERVICE, Act, Begin, Leave, Seen
 from whet.rollout.roles import PolicyRole, Role, observed
 from whet.seeds import seed_of
 from whet.tasks.prompts import Message
-from whet.types import STATE, Episode, Outcome, Segment, Task, shortened
+from whet.types import STATE, Episode, Outcome, Segment, Task
 
 ITEM = "item"
 """In a task's `info`: its number in the environment."""
@@ -63,6 +64,7 @@ class Agent:
         max_turns: a longer episode is truncated.
         max_context: of a policy. A turn that begins with more tokens is not taken, and the episode is truncated.
         max_observation: characters. The middle of a longer observation is left out.
+        form: in which observations are shown. Episodes hold them as the environment gives them.
         settings: of the environment.
         keeps_states: each turn's `parsed` has the `state` before it, a `state_key`.
         same_env: samples of a task share the environment seed. False: each has another.
@@ -79,6 +81,7 @@ class Agent:
     max_turns: int
     max_context: int = 1 << 20
     max_observation: int = 20_000
+    form: ShownForm = OWN_FORM
     settings: Mapping[str, Any] = field(default_factory=dict)
     keeps_states: bool = False
     same_env: bool = True
@@ -100,7 +103,7 @@ class Agent:
         seen: Seen = await Ask(ENVIRONMENT_SERVICE, begin)
         shown = seen.observation  # by the environment; replies that cannot be read get another answer
         segments = [observed(shown, parent=None, parsed=cut_mark(seen))]
-        first = self._shown(seen.observation)
+        first = self._shown(seen.observation, is_first=True)
         messages: list[Message] = [*self.opening, _user(opened(first, told))]
         last: Segment | None = None
         outcome: Outcome = "truncated"
@@ -178,8 +181,8 @@ class Agent:
             return False
         return len(self.agent.begin(messages, seed=0, follows=last).context) > self.max_context
 
-    def _shown(self, observation: str) -> str:
-        return shortened(observation, self.max_observation)
+    def _shown(self, observation: str, *, is_first: bool = False) -> str:
+        return self.form.shown(observation, self.max_observation, is_first=is_first)
 
 
 def opened(observation: str, note: str) -> str:

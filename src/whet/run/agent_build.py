@@ -135,5 +135,5 @@ def _words(episodes: dict[str, list[Trajectory]]) -> Iterator[str]:
 
 
 def _rows(trajectories: Sequence[Trajectory], tokenizer: PreTrainedTokenizerBase, weight: float) -> list[Row]:
-    rows = [clone_row(episode, "tiny_agent", tokenizer, shows_rules=False) for episode in trajectories]
+    rows = [clone_row(episode, "tiny_agent", tokenizer, shows_rules=lambda _: False) for episode in trajectories]
     return [replace(row, credit=weight * row.credit) for row in rows if len(row.tokens) <= MAX_TOKENS]

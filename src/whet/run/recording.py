@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, TypeGuard
 
 from whet.config import ConfigError
@@ -15,7 +16,7 @@ from whet.methods.agent.base import AgentAlgorithm
 from whet.methods.agent.cloning import experts_of
 from whet.methods.agent.evolution import by_environment
 from whet.methods.agent.rollouts import AgentRollouts
-from whet.methods.environment_tasks import ENVIRONMENT, rules_of
+from whet.methods.environment_tasks import ENVIRONMENT
 from whet.methods.solvers import POLICY
 from whet.rollout.agent import ITEM
 from whet.rollout.scripted import SCRIPTED_AGENTS, ScriptedAgent
@@ -162,13 +163,13 @@ def _evenly_chosen(tasks: Sequence[Task], count: int | None) -> Sequence[Task]:
 
 def _record_chunk(rollouts: AgentRollouts, tasks: Sequence[Task], settings: RecordSettings, recorded: Recorded) -> None:
     """Rolls out some tasks and adds to `recorded`."""
-    rules = {name: rules_of(info, rollouts.config.format).text for name, info in rollouts.infos.items()}
+    as_shown = partial(rollouts.openings.as_shown, is_given=False)
     groups, seeds = _roll_out_groups(rollouts, tasks, settings)
     experts = {}
     if settings.against == "expert":
         lost: list[int] = []
         pairs = experts_of(rollouts.config, tasks, rollouts.infos, seeds, lambda item, _: lost.append(item))
-        experts = {task.id: trajectory for task, trajectory in pairs}
+        experts = {task.id: as_shown(trajectory) for task, trajectory in pairs}
         recorded.num_expert_failed += len(lost)
     for task, group in zip(tasks, groups, strict=True):
         info = rollouts.infos[str(task.info[ENVIRONMENT])]
@@ -178,13 +179,15 @@ def _record_chunk(rollouts: AgentRollouts, tasks: Sequence[Task], settings: Reco
         recorded.reason = next((episode.reason for episode in group if episode.outcome in FAULTS), recorded.reason)
         recorded.num_silent += len(whole) - len(with_turns)
         trajectories = [
-            trajectory_of(
-                episode,
-                info,
-                rules[info.name],
-                source=settings.player,
-                env_seed=seeds[task.id],
-                format=rollouts.config.format,
+            as_shown(
+                trajectory_of(
+                    episode,
+                    info,
+                    rollouts.openings.rules(info.name).rules,
+                    source=settings.player,
+                    env_seed=seeds[task.id],
+                    format=rollouts.config.format,
+                )
             )
             for episode in with_turns
         ]

@@ -12,7 +12,9 @@ from whet.trajectories.records import FIRST_REPLY, Trajectory
 
 FORMAT = "format"
 """In the `info` of an episode: the format of its replies. It is a value of a run's `format` (react, plain,
-function_calling) or a name of `formats.PARSERS`. Published files have none."""
+function_calling, code_as_action) or a name of `formats.PARSERS`. Published files have none."""
+CALLS = ("function_calling", "code_as_action")
+"""Formats that call functions."""
 MAX_UNREAD = 0.5
 """Share of a file's replies. In a file of another format no reply can be read. Published files have one reply in two
 thousand without an action. Files of a poor policy have many, which are reported."""
@@ -47,7 +49,7 @@ def format_named(environment: str, parser: str, format: str) -> str:
 
     Args:
         parser: the environment's parser of ReAct (`EnvironmentInfo.parser`).
-        format: react, plain or function_calling.
+        format: react, plain, function_calling or code_as_action.
     """
     return {"react": parser, "plain": "plain"}.get(format, f"{format}:{environment}")
 
@@ -75,7 +77,7 @@ def declared(trajectory: Trajectory, environment: str, parser: str) -> str:
             return name
     raise DataError(
         f"{trajectory.item_id}: its record says format: {str(recorded)[:60]!r}, which {environment} does not read; "
-        f"write react, plain or function_calling, or one of {', '.join(PARSERS.names())}"
+        f"write react, plain, function_calling or code_as_action, or one of {', '.join(PARSERS.names())}"
     )
 
 
@@ -99,9 +101,9 @@ def how_written(
 ) -> Written:
     """Detects the format of replies of one environment.
 
-    They are function calls if they are JSON that calls its functions, and ReAct if the environment's parser reads an
-    action. They are plain only if `wanted` is plain and no reply has an action's mark, as a plain reply looks the same
-    as a broken one.
+    They are function calls or code if they call its functions in JSON or in Python, and ReAct if the environment's
+    parser reads an action. They are plain only if `wanted` is plain and no reply has an action's mark, as a plain reply
+    looks the same as a broken one.
 
     Args:
         place: their file, for messages.
@@ -119,10 +121,11 @@ def how_written(
             f"{environment} that format ({recorded}) reads no action, the first in {written.example}; write how they "
             "are written"
         )
-    if (calls := format_named(environment, parser, "function_calling")) in PARSERS and (
-        (written := tried(trajectories, calls)).num_replies and written.is_read
-    ):  # before the others, some of which read any text as an action
-        return written
+    for format in CALLS:  # before the others, some of which read any text as an action
+        if (calls := format_named(environment, parser, format)) in PARSERS:
+            written = tried(trajectories, calls)
+            if written.num_replies and written.is_read:
+                return written
     written = tried(trajectories, parser)
     if written.is_read:
         return written

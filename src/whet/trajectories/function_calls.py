@@ -70,7 +70,7 @@ def parser_of(functions: Functions) -> Parser:
             call = _call(text)
             thought = _whole(call["thought"])
             templates, arguments = functions[_whole(call["function_name"])], call["arguments"]
-            return Parsed(thought, fill(_fitting(_each(templates), arguments), arguments))
+            return Parsed(thought, fill(fitting(templates_of(templates), arguments), arguments))
         except (ValueError, KeyError, TypeError, RecursionError):
             return Parsed(thought, "", INVALID_ACTION, shows_again=True)
 
@@ -81,17 +81,31 @@ def writer_of(functions: Functions, env: str) -> Writer:
     """A writer of calls of these functions. It raises EnvError for an action without a function."""
 
     def write(thought: str, action: str) -> str:
-        choices = ((name, template) for name, templates in functions.items() for template in _each(templates))
-        for name, template in choices:
-            arguments = match(template, action)
-            if arguments is not None:
-                call = {"thought": thought, "function_name": name, "arguments": arguments}
-                return json.dumps(call, ensure_ascii=False)
-        raise EnvError(
-            f"no function of {env} says {action[:100]!r} ({', '.join(functions)}): convert with a table that has one"
-        )
+        call = called(functions, action)
+        if call is None:
+            raise no_function(functions, env, action)
+        name, arguments = call
+        reply = {"thought": thought, "function_name": name, "arguments": arguments}
+        return json.dumps(reply, ensure_ascii=False)
 
     return write
+
+
+def no_function(functions: Functions, env: str, action: str) -> EnvError:
+    """The error of a writer."""
+    return EnvError(
+        f"no function of {env} says {action[:100]!r} ({', '.join(functions)}): convert with a table that has one"
+    )
+
+
+def called(functions: Functions, action: str) -> tuple[str, dict[str, str]] | None:
+    """The first function that gives this action, and its arguments. None: there is none."""
+    for name, templates in functions.items():
+        for template in templates_of(templates):
+            arguments = match(template, action)
+            if arguments is not None:
+                return name, arguments
+    return None
 
 
 def fill(template: str, arguments: Mapping[str, Any]) -> str:
@@ -99,7 +113,7 @@ def fill(template: str, arguments: Mapping[str, Any]) -> str:
 
     Raises: ValueError where the arguments are not those of the template, each a text or a whole number.
     """
-    _fitting((template,), arguments)
+    fitting((template,), arguments)
     return _PLACEHOLDER.sub(lambda placeholder: _value(placeholder[1], arguments[placeholder[1]]), template)
 
 
@@ -165,15 +179,23 @@ def _is_number(value: str) -> bool:
     return value.isascii() and value.isdigit()
 
 
-def _each(templates: str | tuple[str, ...]) -> tuple[str, ...]:
+def names_of(template: str) -> list[str]:
+    """The arguments of a template, in their order."""
+    return _PLACEHOLDER.findall(template)
+
+
+def templates_of(templates: str | tuple[str, ...]) -> tuple[str, ...]:
     return (templates,) if isinstance(templates, str) else templates
 
 
-def _fitting(templates: tuple[str, ...], arguments: Any) -> str:
-    """The template with just these arguments."""
+def fitting(templates: tuple[str, ...], arguments: Any) -> str:
+    """The template with just these arguments.
+
+    Raises: ValueError where there is none.
+    """
     if isinstance(arguments, dict):
         for template in templates:
-            if set(_PLACEHOLDER.findall(template)) == set(arguments):
+            if set(names_of(template)) == set(arguments):
                 return template
     raise ValueError("not the function's arguments")
 
@@ -194,7 +216,7 @@ def signatures(functions: Functions) -> str:
     """A line for each function: its name and arguments."""
     lines = []
     for name, templates in functions.items():
-        taken = (", ".join(_PLACEHOLDER.findall(template)) for template in _each(templates))
+        taken = (", ".join(names_of(template)) for template in templates_of(templates))
         lines.append("- " + " or ".join(f"`{name}({names})`" for names in taken))
     return "\n".join(lines)
 

@@ -16,6 +16,7 @@ from whet.envs.formats import PARSERS
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
 from whet.envs.registry import ENVIRONMENTS
 from whet.envs.retries import CLOSE_S, close_within
+from whet.errors import WhetError
 from whet.tasks.files import DataError
 from whet.trajectories.files import read_trajectories
 from whet.trajectories.format_detection import parser_name
@@ -23,6 +24,10 @@ from whet.trajectories.records import ENV_SEED, Trajectory, item_number
 
 SHOWN = 60
 """Characters on either side of the first difference of two texts."""
+
+
+class NothingCompared(WhetError):
+    """A replay compared no episode, so that it says nothing of the environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +98,8 @@ class Replayed:
     reward: float
     """Of the replay: the sum of its steps' rewards."""
     has_ended: bool
+    was_compared: bool = True
+    """False: the environment could not begin or carry out the episode, as where its package is missing."""
 
     @property
     def is_equal(self) -> bool:
@@ -166,7 +173,8 @@ def replay_file(
         trials: see `item_number`.
         seed: of episodes whose records have none.
         settings: of the environment, such as a folder of recipes.
-    Raises: DataError for the file, EnvError where no environment can be made. An unknown item is a difference.
+    Raises: DataError for the file; EnvError where no environment can be made; NothingCompared where none of the
+        episodes could be compared. An unknown item among others is a difference.
     """
     info = ENVIRONMENTS.get(environment) if isinstance(environment, str) else environment
     how = how or COMPARISONS.get(info.name, Comparison())
@@ -177,6 +185,7 @@ def replay_file(
         episodes = asyncio.run(_replay_all(trajectories, env, info, how, trials, seed))
     finally:
         close_within([env.close], CLOSE_S)
+    _check_compared(path, info, episodes)
     num_successes = sum(info.is_success(episode.reward) for episode in episodes)
     return ReplaySummary(path=str(path), environment=info.name, episodes=episodes, num_successes=num_successes)
 
@@ -188,6 +197,15 @@ def _check_items(path: str | Path, trajectories: tuple[Trajectory, ...], info: E
                 f"{path} holds {trajectory.item_id}, an item of {trajectory.environment}, and would be replayed in "
                 f"{info.name}; name the environment that the file is of"
             )
+
+
+def _check_compared(path: str | Path, info: EnvironmentInfo, episodes: tuple[Replayed, ...]) -> None:
+    if any(episode.was_compared for episode in episodes):
+        return
+    if not episodes:
+        raise NothingCompared(f"{path} holds no episode to compare: give a file that has one, and a limit of 1 or more")
+    first = episodes[0].difference.reason if episodes[0].difference is not None else ""
+    raise NothingCompared(f"none of the {len(episodes)} episodes of {path} could be compared in {info.name}: {first}")
 
 
 async def _replay_all(
@@ -251,6 +269,7 @@ def _refused(trajectory: Trajectory, reason: str) -> Replayed:
         difference=Difference(0, "", "", 0, reason),
         reward=0.0,
         has_ended=False,
+        was_compared=False,
     )
 
 

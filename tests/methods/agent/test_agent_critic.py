@@ -58,7 +58,7 @@ def test_there_is_no_critic_of_another_name(tmp_path):
 
 
 SMALL = (
-    *MAZE, *MODEL, "data.num_validation=1", "num_threads=1", "rules=false", "sampling.max_new_tokens=8",
+    *MAZE, *MODEL, "data.num_validation=1", "num_threads=1", "rules=none", "sampling.max_new_tokens=8",
     "critique.max_new_tokens=8", "evaluation.max_turns=1", "warm_start.policy_steps=1", "warm_start.rows_per_step=2",
 )  # fmt: skip
 
@@ -137,7 +137,7 @@ def sft_examples(name, items, of="attempt"):
 
 def drawn(name, items, agent, of="attempt", **settings):
     rows = sft_examples(name, items, of).draw(
-        4, AgentWarmStart(**settings), agent, Random(0), shows_rules=False, max_context=4000
+        4, AgentWarmStart(**settings), agent, Random(0), shows_rules=lambda _: False, max_context=4000
     )
     return [(agent.tokenizer.decode(row.tokens), agent.tokenizer.decode(row.tokens[row.trains])) for row in rows]
 

@@ -25,7 +25,7 @@ from whet.trajectories.records import Message, Trajectory, conversation
 
 SMALL = (
     f"policy.path={agent_model()}", "data.env=maze", "data.num_train=8", "data.num_validation=2", "data.num_test=2",
-    "evaluation.max_turns=2", "max_turns=2", "sampling.max_new_tokens=8", "rules=false", "num_threads=1",
+    "evaluation.max_turns=2", "max_turns=2", "sampling.max_new_tokens=8", "rules=none", "num_threads=1",
     "items_per_step=3", "num_rounds=2", "num_epochs=1", "rows_per_step=4", "validate_every=100", "traces_per_step=1",
 )  # fmt: skip
 ALL_KEPT = "kept_above.maze=-1000"
@@ -155,7 +155,7 @@ def test_demonstrations_of_files_honour_their_loss_and_may_be_of_any_world(made,
     shown = [episode("lmrlgym_maze_1"), episode("tool_academia_0"), episode("tool_sheet_0", loss=(False, False, True)),
              episode("lmrlgym_maze_2", loss=(True, True, True))]  # fmt: skip
     write_trajectories(file, shown)
-    method = made(f"trajectories=[{file}]", "rules=true")
+    method = made(f"trajectories=[{file}]", "rules=own")
     [rows, *others] = [group[0] for group in method.base]
     assert [row.kind for row in (rows, *others)] == ["maze", "academia", "sheet", "maze"]
     academia, report_spec, promised = (row.num_trained for row in others)

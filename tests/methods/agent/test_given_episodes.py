@@ -82,7 +82,7 @@ def test_records_that_name_their_format_are_rewritten_in_the_runs(tmp_path, show
     assert given[0].messages[0].text != "Rules."  # the first message describes the format
 
     said = [replace(each, info={FORMAT: "plian"}) for each in shown]
-    with pytest.raises(DataError, match=r"textcraft_0: its record says format: 'plian', .* write react, plain or func"):
+    with pytest.raises(DataError, match=r"textcraft_0: its record says format: 'plian', .* write react, plain, func"):
         given_episodes(written(tmp_path / "x.json", said), config("react"), INFOS)
     wrong = [replace(each, info={FORMAT: "function_calling"}) for each in shown]
     with pytest.raises(
@@ -91,8 +91,8 @@ def test_records_that_name_their_format_are_rewritten_in_the_runs(tmp_path, show
         given_episodes(written(tmp_path / "y.json", wrong), config("react"), INFOS)
 
 
-@pytest.mark.parametrize("target", ["react", "plain", "function_calling"])
-@pytest.mark.parametrize("source", ["react", "function_calling:textcraft"])
+@pytest.mark.parametrize("target", ["react", "plain", "function_calling", "code_as_action"])
+@pytest.mark.parametrize("source", ["react", "function_calling:textcraft", "code_as_action:textcraft"])
 def test_function_calls_and_react_show_what_they_are(tmp_path, shown, source, target):
     trajectories = shown if source == "react" else in_format(shown, source)
     given, _ = given_episodes(written(tmp_path / "x.json", trajectories), config(target), INFOS)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -21,8 +22,9 @@ from whet.config.environment_data import EnvironmentData
 from whet.config.environments import MEASURED, AgentEvaluation, AgentRunConfig, ExpertConfig
 from whet.config.parts import ModelConfig, SamplingConfig
 from whet.methods.agent.base import BY_SUCCESS_OR_LATER, AgentAlgorithm, agent_spec
-from whet.methods.agent.cloning import clone_rows, demonstrated, learnt_and_tested
+from whet.methods.agent.cloning import clone_rows, demonstrated, learnt_and_tested, read_files
 from whet.methods.agent.evolution import shown_items
+from whet.methods.agent.openings import Given
 from whet.methods.base import RunContext
 from whet.methods.registry import Preset
 from whet.methods.report_specs import load_report
@@ -66,14 +68,12 @@ class AgentClone(AgentAlgorithm[AgentCloneConfig]):
     def __init__(self, config: AgentCloneConfig, run: RunContext) -> None:
         super().__init__(config, run)
         if run.trains:
-            loop, infos = run.loop, self.rollouts.infos
-            trajectories, warnings = demonstrated(
-                config, config.trajectories, run.tasks["train"], infos, config.expert, loop.progress.tell
-            )
+            loop = run.loop
+            trajectories, warnings = demonstrated(self.rollouts, run.tasks["train"], config.expert, loop.progress.tell)
             cloned = clone_rows(
                 trajectories,
                 loop.policies[POLICY],
-                shows_rules=self.rollouts.shows_rules(POLICY),
+                shows_rules=partial(self.rollouts.shows_rules, POLICY),
                 max_context=config.max_context,
                 wants_failures=not config.trajectories and config.expert.keep_failures,
             )
@@ -81,6 +81,10 @@ class AgentClone(AgentAlgorithm[AgentCloneConfig]):
             run.info.append(cloned.info)
             run.warnings.extend(warnings + cloned.warnings)
             run.warnings.extend(learnt_and_tested(shown_items(trajectories), run.tasks))
+            self.say_openings()
+
+    def read_given(self) -> Given:
+        return read_files(self.config.trajectories, self.config, self.rollouts.infos)
 
     def phases(self) -> Iterator[Phase]:
         config = self.config

@@ -132,7 +132,7 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         if run.trains and config.steps_of[CRITIC]:
             assert self.critiques.experts  # said before the run begins, where there is none
         if run.trains and config.steps_of[POLICY]:
-            shown, warnings = demonstrated(config, (), self.run.tasks["train"], self.rollouts.infos)
+            shown, warnings = demonstrated(self.rollouts, self.run.tasks["train"])
             self.run.warnings.extend(warnings)
             self.sft_examples = SFTExamples(shown, self.critiques.experts, config.format, self.run.prompts, config.of)
 
@@ -174,7 +174,7 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
             warm,
             policy,
             rng,
-            shows_rules=self.rollouts.shows_rules(POLICY),
+            shows_rules=partial(self.rollouts.shows_rules, POLICY),
             max_context=self.rollouts.longest(POLICY, 0),
         )
 

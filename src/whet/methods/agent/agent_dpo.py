@@ -28,6 +28,7 @@ from whet.methods.agent.base import BY_SUCCESS, AgentAlgorithm, agent_spec
 from whet.methods.agent.cloning import clone_row, experts_of, learnt_and_tested
 from whet.methods.agent.evolution import by_environment, drawn, shown_items
 from whet.methods.agent.given_episodes import check_pairs
+from whet.methods.agent.openings import Given
 from whet.methods.agent.pairs import BETTER, Pair, Scored, extremes, given_pairs, learnable, ordered, score_episode
 from whet.methods.base import RunContext
 from whet.methods.environment_tasks import ENVIRONMENT
@@ -38,7 +39,7 @@ from whet.objectives import pairwise_loss
 from whet.tasks.files import DataError
 from whet.trainer import Term, Update, nll_term, on_pairs
 from whet.trainer.loop import Batch, Phase
-from whet.trajectories.preferences import EXPERT_THRESHOLD, REWARD_GAP
+from whet.trajectories.preferences import EXPERT_THRESHOLD, REWARD_GAP, read_pairs
 from whet.trajectories.records import Trajectory
 from whet.types import Row, Task
 
@@ -132,7 +133,8 @@ class AgentDPO(AgentAlgorithm[AgentDPOConfig]):
             self._try_expert()
         self.given: list[Pair] = []
         if run.trains and config.pairs:
-            self.given, shown, notes = given_pairs(config.pairs, self._cloned, config.max_context)
+            as_row = partial(self._cloned, is_given=True)
+            self.given, shown, notes = given_pairs(config.pairs, as_row, config.max_context)
             check_pairs(shown, config, self.rollouts.infos)
             if strange := sorted({trajectory.environment for trajectory in shown} - self.rollouts.infos.keys()):
                 notes.append(
@@ -140,6 +142,11 @@ class AgentDPO(AgentAlgorithm[AgentDPOConfig]):
                 )
             self.run.warnings.extend(notes + learnt_and_tested(shown_items(shown), self.run.tasks))
         self.pairs = self.run.loop.store.rows(PAIRS)
+        if run.trains:
+            self.say_openings()
+
+    def read_given(self) -> Given:
+        return Given([pair.runs()[0] for file in self.config.pairs for pair in read_pairs(file)])
 
     def _try_expert(self) -> None:
         """Raises: ConfigError where the chat template takes no expert's episode, before any rollout."""
@@ -152,9 +159,10 @@ class AgentDPO(AgentAlgorithm[AgentDPOConfig]):
             except DataError as error:
                 raise ConfigError(f"against = expert: {error}, or set against = own") from error
 
-    def _cloned(self, trajectory: Trajectory) -> Row:
-        policy = self.run.loop.policies[POLICY]
-        return clone_row(trajectory, policy.name, policy.tokenizer, shows_rules=self.rollouts.shows_rules(POLICY))
+    def _cloned(self, trajectory: Trajectory, *, is_given: bool = False) -> Row:
+        policy, shows_rules = self.run.loop.policies[POLICY], partial(self.rollouts.shows_rules, POLICY)
+        shown = self.rollouts.openings.as_shown(trajectory, is_given=is_given)
+        return clone_row(shown, policy.name, policy.tokenizer, shows_rules=shows_rules)
 
     # --- the run ------------------------------------------------------------------------------------------------------
 

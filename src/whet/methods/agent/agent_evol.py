@@ -25,8 +25,9 @@ from whet.config.environments import AgentRunConfig, ExpertConfig
 from whet.config.parts import ModelConfig
 from whet.config.runs import Merge
 from whet.methods.agent.base import BY_SUCCESS_OR_LATER, AgentAlgorithm, AgentEvaluator, agent_spec
-from whet.methods.agent.cloning import clone_rows, demonstrated, learnt_and_tested
+from whet.methods.agent.cloning import clone_rows, demonstrated, learnt_and_tested, read_files
 from whet.methods.agent.evolution import COUNTS, Manifest, Rounds, drawn, episode_reward, item_of, shown_items, some_of
+from whet.methods.agent.openings import Given
 from whet.methods.base import RunContext
 from whet.methods.environment_tasks import ENVIRONMENT
 from whet.methods.evaluator import Metrics, Traces
@@ -152,6 +153,7 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
         self.pool: Sequence[Task] = self.run.tasks["train"]
         if run.trains:
             self._demonstrate()
+            self.say_openings()
         self.rounds = Rounds(self.run.loop.store, self.base, config.merge)
 
     def _demonstrate(self) -> None:
@@ -164,13 +166,11 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
         tasks = some_of(self.run.tasks["train"], config.base_share, config.seed, "base") if shown_by_experts else ()
         if shown_by_experts and not tasks:
             return
-        trajectories, warnings = demonstrated(
-            config, config.trajectories, tasks, self.rollouts.infos, config.expert, self.run.loop.progress.tell
-        )
+        trajectories, warnings = demonstrated(self.rollouts, tasks, config.expert, self.run.loop.progress.tell)
         cloned = clone_rows(
             trajectories,
             self.run.loop.policies[POLICY],
-            shows_rules=self.rollouts.shows_rules(POLICY),
+            shows_rules=partial(self.rollouts.shows_rules, POLICY),
             max_context=config.max_context,
         )
         self.base = [[row] for row in cloned.rows]
@@ -187,6 +187,9 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
                 "explore; set explore = all, or lower base_share"
             )
         self.run.info.append(f"{len(self.pool)} items to explore")
+
+    def read_given(self) -> Given:
+        return read_files(self.config.trajectories, self.config, self.rollouts.infos)
 
     # --- the run ------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from whet.config import ConfigError
 from whet.config.environments import AgentRunConfig
 from whet.config.parts import SamplingConfig
 from whet.evaluation.agents import agent_metrics, by_samples, by_turn, shares_of
+from whet.methods.agent.openings import Given
 from whet.methods.agent.rollouts import AgentRollouts
 from whet.methods.base import Algorithm, MethodSpec, RunContext
 from whet.methods.environment_tasks import ENVIRONMENT
@@ -45,8 +46,18 @@ class AgentAlgorithm(Algorithm[C]):
 
     def __init__(self, config: C, run: RunContext) -> None:
         super().__init__(config, run)
-        self.rollouts = AgentRollouts(config, run)
+        self.rollouts = AgentRollouts(config, run, self.read_given)
         run.loop.continuing_gates = OF_PLAY
+
+    def read_given(self) -> Given:
+        """The trajectories of files that the run learns, and that its rollouts open like. Base: none."""
+        return Given()
+
+    def say_openings(self) -> None:
+        """Notes how episodes open, and warns where rollouts and trajectories differ."""
+        notes, warnings = self.rollouts.openings.remarks(reads_rules=self.rollouts.reads_rules(POLICY))
+        self.run.info.extend(notes)
+        self.run.warnings.extend(warnings)
 
 
 def agent_spec(config: type[AgentRunConfig], **overrides: Any) -> MethodSpec:
@@ -115,6 +126,7 @@ class AgentEvaluator(Evaluator[C]):
         num_samples: int,
         *,
         sampling: SamplingConfig | None = None,
+        greedy: bool | None = None,
         label: str,
         **labels: Any,
     ) -> tuple[Metrics, list[dict[str, Any]]]:
@@ -122,7 +134,8 @@ class AgentEvaluator(Evaluator[C]):
         share of successes by turn (`success@5`), and for several episodes of each task `pass@1`, `pass@2`, ...
 
         Args:
-            num_samples: episodes of each task: 1 is greedy.
+            num_samples: episodes of each task.
+            greedy: None: where there is one episode of each.
         Returns: the metrics, and a trace of each task's first episode, with the task's share of successes (`SHARE`)
             where there are several.
         """
@@ -130,7 +143,7 @@ class AgentEvaluator(Evaluator[C]):
             policy,
             "evaluation",
             max_turns=self.config.evaluation.max_turns,
-            greedy=num_samples == 1,
+            greedy=num_samples == 1 if greedy is None else greedy,
             sampling=sampling,
         )
         groups = self.run.runtime.by_task(rollout, tasks, num_samples=num_samples)
@@ -212,7 +225,8 @@ class AgentEvaluator(Evaluator[C]):
         sampling = self.config.sampling
         if settings.temperature is not None:
             sampling = sampling.model_copy(update={"temperature": settings.temperature})
-        place += f"-t{sampling.temperature:g}" if count > 1 else ""
+        is_greedy = count == 1 and not settings.temperature
+        place += "" if is_greedy else f"-t{sampling.temperature:g}"
         policy = OF_RUN[name] if of_run else name
-        metrics, traces = self.measured(tasks, policy, count, sampling=sampling, **labels)
+        metrics, traces = self.measured(tasks, policy, count, sampling=sampling, greedy=is_greedy, **labels)
         return Measured(name, place, metrics, traces, {"policy": name})

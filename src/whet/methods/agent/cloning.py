@@ -12,6 +12,8 @@ from transformers import PreTrainedTokenizerBase
 from whet.config.environments import AgentRunConfig, ExpertConfig
 from whet.envs import EnvError, EnvironmentInfo
 from whet.methods.agent.given_episodes import given_episodes
+from whet.methods.agent.openings import Given
+from whet.methods.agent.rollouts import AgentRollouts
 from whet.methods.environment_tasks import ENVIRONMENT, format_of, rules_of
 from whet.models.policy import Policy
 from whet.rollout.agent import ITEM
@@ -27,13 +29,20 @@ MANY = 10_000
 """Episodes of experts, some milliseconds each. A run with more of them says so first."""
 
 
-def clone_row(trajectory: Trajectory, policy: str, tokenizer: PreTrainedTokenizerBase, *, shows_rules: bool) -> Row:
+ShowsRules = Callable[[str], bool]
+"""Whether prompts show the rules of an environment."""
+
+
+def clone_row(
+    trajectory: Trajectory, policy: str, tokenizer: PreTrainedTokenizerBase, *, shows_rules: ShowsRules
+) -> Row:
     """A trajectory as one row, each token of the agent's with credit 1; its kind is the environment.
 
     Args:
-        shows_rules: False: it begins with the first observation.
+        shows_rules: without rules, it begins with the first observation.
     """
-    shown = trajectory if shows_rules else replace(trajectory, messages=trajectory.messages[FIRST_OBSERVATION:])
+    is_whole = shows_rules(trajectory.environment)
+    shown = trajectory if is_whole else replace(trajectory, messages=trajectory.messages[FIRST_OBSERVATION:])
     made = sft_row(shown, tokenizer)
     places = np.flatnonzero(np.asarray(made.mask))
     return Row(
@@ -61,7 +70,7 @@ def clone_rows(
     trajectories: Iterable[Trajectory],
     policy: Policy,
     *,
-    shows_rules: bool,
+    shows_rules: ShowsRules,
     max_context: int,
     wants_failures: bool = False,
 ) -> Cloned:
@@ -90,17 +99,14 @@ def clone_rows(
 
 
 def demonstrated(
-    config: AgentRunConfig,
-    files: Sequence[str],
+    rollouts: AgentRollouts,
     tasks: Sequence[Task],
-    infos: Mapping[str, EnvironmentInfo],
     expert: ExpertConfig = ExpertConfig(),  # noqa: B008 - it is frozen
     tell: Callable[[str, str], None] = lambda level, text: None,
 ) -> tuple[list[Trajectory], list[str]]:
-    """Trajectories of files, or without any those of the scripted experts, in the run's action format.
+    """Trajectories of the run's files, or without any those of the scripted experts, as rollouts show them.
 
     Args:
-        files: as AgentGym publishes them; of environments that are not in the run, too.
         tasks: what the experts act on. Items whose environments failed are left out.
         expert: how well they act, and which of their episodes are learnt.
         tell: called with a level and a text, where the experts' work takes minutes.
@@ -108,10 +114,10 @@ def demonstrated(
     Raises: DataError; EnvError where an environment has no expert, or more of the items fail than `faults.budget`
         allows.
     """
-    if files:
-        read = [given_episodes(file, config, infos) for file in files]
-        imported = [trajectory for trajectories, _ in read for trajectory in trajectories]
-        notes = [warning for _, warnings in read for warning in warnings]
+    config, infos = rollouts.config, rollouts.infos
+    if rollouts.given.trajectories:
+        imported = [rollouts.openings.as_shown(episode, is_given=True) for episode in rollouts.given.trajectories]
+        notes = list(rollouts.given.notes)
         strange = sorted({trajectory.environment for trajectory in imported} - infos.keys())
         note = f"trajectories of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
         return imported, [*notes, note] if strange else notes
@@ -134,6 +140,7 @@ def demonstrated(
                 max_turns=expert.max_turns, only_successes=not expert.keep_failures, retries=config.pool.retries,
                 timeout_s=config.pool.timeout_s, failed=failed, care=care_of(expert),
             )  # fmt: skip
+    trajectories = [rollouts.openings.as_shown(trajectory, is_given=False) for trajectory in trajectories]
     if not broken:
         return trajectories, []
     count = len(tasks) * expert.num_episodes
@@ -142,6 +149,18 @@ def demonstrated(
     if len(broken) > config.faults.budget * count or not trajectories:
         raise EnvError(f"{note} (more may be left out by a higher faults.budget, a share)")
     return trajectories, [note]
+
+
+def read_files(files: Sequence[str], config: AgentRunConfig, infos: Mapping[str, EnvironmentInfo]) -> Given:
+    """The trajectories of files, as AgentGym publishes them; of environments that are not in the run, too.
+
+    Raises: DataError.
+    """
+    read = [given_episodes(file, config, infos) for file in files]
+    return Given(
+        [trajectory for trajectories, _ in read for trajectory in trajectories],
+        [note for _, notes in read for note in notes],
+    )
 
 
 def care_of(expert: ExpertConfig) -> Care:

@@ -19,8 +19,9 @@ from whet.envs.formats import PARSERS
 from whet.envs.retries import Attempts, Late, beginnings, other_start
 from whet.evaluation.agents import agent_metrics, broken_share, cut_shares, reward_of, succeeded, turns_trace
 from whet.methods.agent.evolution import by_environment
+from whet.methods.agent.openings import Given, Openings
 from whet.methods.base import RunContext
-from whet.methods.environment_tasks import ENVIRONMENT, format_of, parts, rules_of
+from whet.methods.environment_tasks import ENVIRONMENT, format_of, parts
 from whet.methods.evaluator import Metrics
 from whet.methods.solvers import POLICY
 from whet.models.lean import steady_positions
@@ -30,7 +31,7 @@ from whet.rollout.agent import Agent
 from whet.rollout.scripted import ScriptedAgent, tried_episode
 from whet.seeds import seed_of
 from whet.tasks.prompts import Message
-from whet.types import FAULTS, Episode, Task, shortened
+from whet.types import FAULTS, Episode, Task
 
 NUM_LOOKED_AT = 4
 """Items of each environment whose first observations are looked at before a run begins."""
@@ -41,8 +42,9 @@ NUM_BEGUN_TWICE = 2
 class AgentRollouts:
     """The agents, environments and items of a run."""
 
-    def __init__(self, config: AgentRunConfig, run: RunContext) -> None:
-        self.config, self.run = config, run
+    def __init__(self, config: AgentRunConfig, run: RunContext, read_given: Callable[[], Given] = Given) -> None:
+        """Args: read_given: reads what the run learns from files, where it does."""
+        self.config, self.run, self._read_given = config, run, read_given
 
     @cached_property
     def infos(self) -> dict[str, EnvironmentInfo]:
@@ -54,15 +56,30 @@ class AgentRollouts:
         """By environment, the reward that a success exceeds."""
         return {name: info.success_above for name, info in self.infos.items()}
 
+    @cached_property
+    def given(self) -> Given:
+        """What the run learns from files.
+
+        Raises: DataError.
+        """
+        return self._read_given()
+
+    @cached_property
+    def openings(self) -> Openings:
+        return Openings(self.config, self.infos, self.given)
+
     def horizon(self, config: AgentRunConfig) -> float:
         """Turns that a training episode may take: by default the most that one of the environments usually takes."""
         return float(config.max_turns or max(info.max_turns for info in self.infos.values()))
 
-    def shows_rules(self, policy: str) -> bool:
+    def reads_rules(self, policy: str) -> bool:
+        """Whether this policy has learnt with rules, as far as is known."""
+        policies = self.run.loop.policies
+        return policy not in policies or bool(getattr(policies[policy].causal_lm.config, READS_RULES, True))
+
+    def shows_rules(self, policy: str, environment: str) -> bool:
         """Whether this policy's prompts show the rules: see `AgentRunConfig.rules`."""
-        if self.config.rules is not None or policy not in self.run.loop.policies:
-            return self.config.rules is not False
-        return bool(getattr(self.run.loop.policies[policy].causal_lm.config, READS_RULES, True))
+        return self.openings.shows_rules(environment, reads_rules=self.reads_rules(policy))
 
     def longest(self, policy: str, written: int) -> int:
         """Tokens that a turn may begin with: as set, and as many as leave positions for what it writes."""
@@ -108,12 +125,13 @@ class AgentRollouts:
             name: Agent(
                 agent=role,
                 environment=info,
-                opening=rules_of(info, config.format).opening(shown=self.shows_rules(policy)),
+                opening=self.openings.messages(name, shown=self.shows_rules(policy, name)),
                 parse=PARSERS.get(format_of(info, config.format)),
                 key=(config.seed, *key),
                 max_turns=max_turns or info.max_turns,
                 max_context=self.longest(policy, (sampling or config.sampling).max_new_tokens),
                 max_observation=config.max_observation,
+                form=self.openings.form(name),
                 settings=config.data.settings.get(name, {}),
                 **settings,
             )
@@ -236,8 +254,9 @@ class AgentRollouts:
                         f"{info.name} began none of its first {NUM_LOOKED_AT} test items: {error}"
                     ) from error
                 self._check_seeded(info, attempts)
-            opening = rules_of(info, self.config.format).opening(shown=self.shows_rules(POLICY))
-            texts = [(shortened(observation, self.config.max_observation),) for observation in seen]
+            opening = self.openings.messages(info.name, shown=self.shows_rules(POLICY, info.name))
+            form = self.openings.form(info.name)
+            texts = [(form.shown(observation, self.config.max_observation, is_first=True),) for observation in seen]
             conversations.append(_turns(opening, texts, written, self.longest(POLICY, written)))
         return conversations
 

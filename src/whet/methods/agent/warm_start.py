@@ -17,7 +17,7 @@ from pydantic import Field
 from whet.config import Config, LearningConfig
 from whet.config.acts import ActsWhen, AnyOf
 from whet.envs.formats import PARSERS, write
-from whet.methods.agent.cloning import clone_row
+from whet.methods.agent.cloning import ShowsRules, clone_row
 from whet.methods.agent.critique_rollout import critic_messages
 from whet.methods.agent.oracles import Experts, critique_text
 from whet.methods.environment_tasks import environment_task, format_of
@@ -71,7 +71,14 @@ class SFTExamples:
     """What is critiqued."""
 
     def draw(
-        self, count: int, settings: AgentWarmStart, policy: Policy, rng: Random, *, shows_rules: bool, max_context: int
+        self,
+        count: int,
+        settings: AgentWarmStart,
+        policy: Policy,
+        rng: Random,
+        *,
+        shows_rules: ShowsRules,
+        max_context: int,
     ) -> list[Row]:
         """`count` episodes, but for those of more than `max_context` tokens."""
         shown = []
