@@ -104,9 +104,7 @@ def _message(end: socket.socket) -> bytes:
             return b""
         data += part
     head, _, body = data.partition(b"\r\n\r\n")
-    length = next(
-        (int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0
-    )
+    length = next((int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0)
     while len(body) < length:
         part = end.recv(65536)
         if not part:

@@ -20,12 +20,12 @@ from whet.envs.remote.dialects import DIALECTS, Dialect, Fields
 from whet.envs.remote.errors import BadAnswer, Failed, Lost, Refused, RemoteError, TooSlow, Unreachable
 from whet.envs.remote.transport import Reply, Server
 from whet.envs.user_environment import UserEnvironment
-from whet.envs.wire import MAX_SEED
 from whet.types import shortened
 
 TIMED_OUT = "TimeoutError"
 """The observation of a WebArena reset that took too long."""
 CLOSE_S = 5.0
+MAX_ITEM = 2**31
 MAX_SAID = 200
 """Characters of a server's error that a message quotes."""
 
@@ -69,7 +69,7 @@ def _make(server: Server, name: str) -> UserEnvironment:
 
 def _any_item() -> Mapping[str, Sequence[int]]:
     """Lists of published items go beyond the splits: the server says which there are."""
-    return {"published": range(MAX_SEED)}
+    return {"published": range(MAX_ITEM)}
 
 
 class _Sessions:

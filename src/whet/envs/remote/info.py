@@ -22,6 +22,7 @@ from whet.envs.remote.address import read_address
 from whet.envs.remote.errors import BadAnswer
 from whet.envs.remote.transport import Limits, Server
 from whet.envs.wire import MAX_SEED, items_of_json
+from whet.types import in_brief
 
 OVERRIDES = ("max_turns", "rules", "parser", "rewards", "success_above")
 """Settings that stand for what a server or whet says of an environment."""
@@ -58,6 +59,21 @@ def remote_info(name: str, remote: RemoteEnvironment, settings: Mapping[str, Any
     if address.wire != "whet":  # whose description says that it is there
         _try(info)
     return info
+
+
+def remote_names(url: str) -> list[str]:
+    """The names of the environments at an address.
+
+    Raises: EnvError where the server does not list them: only whet's do.
+    """
+    address = read_address(url)
+    if address.wire != "whet":
+        raise EnvError(f"servers at {url.partition('://')[0]}:// do not list their environments: give the name of one")
+    data = v1.ask(Server(address.url), "/info", is_get=True)
+    names = data.get("environments") if isinstance(data, dict) else None
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise BadAnswer(f"{address.url} does not list its environments: {in_brief(data)}")
+    return names
 
 
 class _Description(BaseModel):

@@ -18,12 +18,12 @@ from whet.envs.remote.openenv_session import Interface, OpenEnvSession, Part
 from whet.envs.remote.transport import Server
 from whet.envs.remote.v1 import quoted
 from whet.envs.user_environment import UserEnvironment
-from whet.envs.wire import MAX_SEED
 from whet.types import in_brief
 
 logger = logging.getLogger(__name__)
 TYPES = ("train", "validation", "test")
 """Types of splits that are splits of a run."""
+MAX_ITEMS = 2**31
 NUM_COMPARED = 3
 """Items whose first observations are compared."""
 
@@ -38,7 +38,7 @@ def info_of(server: Server, name: str, given: Mapping[str, Sequence[int]]) -> En
     fields, text_field = _action_fields(server)
     splits, parts = _splits(server, name)
     if not parts:
-        parts = (Part(None, range(MAX_SEED)),)
+        parts = (Part(None, range(MAX_ITEMS)),)
         splits = {}
     splits = dict(given) or splits
     if missing := [split for split in ("train", "test") if split not in splits]:
@@ -100,7 +100,7 @@ def _splits(server: Server, name: str) -> tuple[dict[str, Sequence[int]], tuple[
             raise BadAnswer(f"{tasks.url} has a split without a name: {in_brief(entry)}")
         reply = tasks.ask(f"/{quoted(remote_name)}/num_tasks", {"split": split}, repeats=True)
         count = reply.data.get("num_tasks") if reply.status == 200 and isinstance(reply.data, dict) else None
-        if type(count) is not int or not 0 <= count < MAX_SEED:
+        if type(count) is not int or not 0 <= count < MAX_ITEMS:
             raise BadAnswer(f"{tasks.url} does not say how many tasks the split {split!r} has: {in_brief(reply.data)}")
         if count:
             first = parts[-1].items.stop if parts else 0

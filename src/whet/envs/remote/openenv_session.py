@@ -14,6 +14,7 @@ from whet.distribution import how_to_install
 from whet.envs.protocol import INVALID, EnvError, Observed, Stepped, begun, stepped
 from whet.envs.remote.errors import BadAnswer, Failed, Full, Refused, RemoteError, TooSlow, Unreachable
 from whet.envs.remote.transport import FIRST_PAUSE_S, LONGEST_PAUSE_S, MAX_BYTES, Server, token
+from whet.envs.wire import info_of_json
 from whet.types import in_brief, shortened
 
 logger = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ class OpenEnvSession:
             self.close()
             raise BadAnswer(f"{self._server.url} was asked for {asked} of {self._name}, and begins {answered}")
         with self._checked():
-            return begun((_text(data.get("observation")), {}))
+            return begun((_text(data.get("observation")), _info(told)))
 
     def step(self, action: str) -> Stepped:
         if self._socket is None:
@@ -117,10 +118,8 @@ class OpenEnvSession:
             if bool(done) != bool(terminated or truncated):
                 raise ValueError(f"done is {done}, terminated {terminated} and truncated {truncated}")
             reward = data.get("reward")
-            info = {INVALID: told[INVALID]} if INVALID in told else {}
-            return stepped(
-                (_text(data.get("observation")), 0.0 if reward is None else reward, terminated, truncated, info)
-            )
+            text, number = _text(data.get("observation")), 0.0 if reward is None else reward
+            return stepped((text, number, terminated, truncated, _info(told)))
 
     def close(self) -> None:
         socket, self._socket = self._socket, None
@@ -222,6 +221,12 @@ class OpenEnvSession:
 def _metadata(data: Any) -> Mapping[str, Any]:
     metadata = data.get("metadata") if isinstance(data, dict) else None
     return metadata if isinstance(metadata, dict) else {}
+
+
+def _info(told: Mapping[str, Any]) -> dict[str, Any]:
+    """The environment's info, which whet's server puts into the metadata."""
+    info = told.get("info")
+    return info_of_json(info) if isinstance(info, dict) else {}
 
 
 def _text(observation: Any) -> str:

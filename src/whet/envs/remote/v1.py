@@ -75,14 +75,20 @@ class V1Environment:
     def __init__(self, server: Server, name: str, settings: Mapping[str, Any] | None = None) -> None:
         self._server, self._name, self._settings = server, name, dict(settings or {})
         self._id: str | None = None
+        self._has_states = False
+        """Whether the server sends digests of states, which costs it time: from the first `state_key` on."""
         self._latest: Answer | None = None
         """Of the episode that goes on or has ended. None: none has begun."""
+        self._start = (0, 0)
+        """Item and seed of the episode."""
+        self._said: list[tuple[str, str]] = []
+        """Its actions, each with the observation that answered it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._server, self._name, self._settings)
 
     def reset(self, item: int, *, seed: int = 0) -> Observed:
-        self._latest = None
+        self._latest, self._start, self._said = None, (item, seed), []
         is_old = self._id is not None
         try:
             answer = self._begun(item, seed)
@@ -97,21 +103,25 @@ class V1Environment:
             raise EnvError(f"this episode of {self._name} has not begun or has ended: call reset(item) first")
         turn = self._latest.turn + 1
         self._latest = self._answered("/step", {"id": self._id, "action": action, "turn": turn}, turn)
+        self._said.append((action, self._latest.observation))
         return self._latest.as_stepped
 
     def state_key(self) -> Hashable:
-        """The server's digest of the state."""
+        """The server's digest of the state. The first call of an environment repeats its episode in a new session."""
         if self._latest is None:
             return None
+        if not self._has_states:
+            self._repeat_with_states()
         if self._latest.state is None:
-            raise BadAnswer(f"{self._server.url} gives no state of {self._name}, as its state key has no digest")
+            raise BadAnswer(f"{self._server.url} was asked for states of {self._name}, and sends none")
         return self._latest.state
 
     def fork(self) -> Self:
         other = type(self)(self._server, self._name, self._settings)
         if self._latest is not None:
             other._id = self._id_of(ask(self._server, "/fork", {"id": self._id}))
-            other._latest = self._latest
+            other._has_states, other._latest = self._has_states, self._latest
+            other._start, other._said = self._start, [*self._said]
         return other
 
     def close(self) -> None:
@@ -120,9 +130,20 @@ class V1Environment:
             with contextlib.suppress(RemoteError):  # its lease ends it
                 ask(self._server, "/close", {"id": session}, timeout_s=min(CLOSE_S, self._server.limits.timeout_s))
 
+    def _repeat_with_states(self) -> None:
+        """Raises: Failed where the same actions are answered otherwise; RemoteError."""
+        (item, seed), said = self._start, self._said
+        self.close()
+        self._has_states = True
+        self.reset(item, seed=seed)
+        for turn, (action, observation) in enumerate(said, start=1):
+            if self.step(action)[0] != observation:
+                self.close()
+                raise Failed(f"{self._name} on {self._server.url} does not repeat: turn {turn} says something else")
+
     def _begun(self, item: int, seed: int) -> Answer:
         if self._id is None:
-            body = {"env": self._name, "settings": self._settings, "key": uuid4().hex, "states": True}
+            body = {"env": self._name, "settings": self._settings, "key": uuid4().hex, "states": self._has_states}
             self._id = self._id_of(ask(self._server, "/create", body, waits=True))
         self._latest = self._answered("/reset", {"id": self._id, "item": item, "seed": seed}, 0)
         return self._latest
