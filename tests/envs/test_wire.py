@@ -79,7 +79,7 @@ def test_an_info_has_what_json_can_hold_and_names_the_rest():
     ],
 )
 def test_an_answer_that_breaks_the_protocol_is_refused(data):
-    with pytest.raises(ValueError, match="answer|observation|reward|terminated|info|turn|state"):
+    with pytest.raises(ValueError, match=r"answer|observation|reward|terminated|info|turn|state"):
         Answer.of_json(data)
 
 
