@@ -118,8 +118,9 @@ class OpenEnvSession:
             if bool(done) != bool(terminated or truncated):
                 raise ValueError(f"done is {done}, terminated {terminated} and truncated {truncated}")
             reward = data.get("reward")
-            text, number = _text(data.get("observation")), 0.0 if reward is None else reward
-            return stepped((text, number, terminated, truncated, _info(told)))
+            if reward is None or isinstance(reward, bool):  # OpenEnv allows these too
+                reward = float(reward or False)
+            return stepped((_text(data.get("observation")), reward, terminated, truncated, _info(told)))
 
     def close(self) -> None:
         socket, self._socket = self._socket, None
