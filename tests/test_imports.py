@@ -54,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "config": rooms("digests errors near registry"),
     "tasks": rooms("config digests distribution errors near registry sandbox seeds types"),
     "grading": rooms("errors plugin_modules plugins registry sandbox tasks types"),
-    "envs": rooms("config distribution errors grading registry sandbox seeds tasks types"),
+    "envs": rooms("config distribution errors grading registry sandbox seeds tasks types web"),
     "trajectories": rooms("chat distribution envs errors files seeds tasks types"),
     "models": rooms("chat config digests distribution errors files tasks types"),
     "engines": rooms("config distribution errors files models seeds types"),
@@ -78,10 +78,11 @@ ALLOWED: dict[str, set[str]] = {
         "chat config digests distribution engines environment errors evaluation exits files grading methods models "
         "near plugins report rollout run run_folder seeds tasks trainer types"
     ),
-    "serve": rooms("chat config distribution engines errors grading methods models rollout run seeds tasks types"),
+    "web": rooms("errors"),
+    "serve": rooms("chat config distribution engines errors grading methods models rollout run seeds tasks types web"),
     "cli": rooms(
         "api cluster config distribution environment envs errors evaluation exits methods models plugins registry "
-        "report run run_folder serve trajectories types"
+        "report run run_folder serve trajectories types web"
     ),
     "__main__": rooms("cli"),
 }
@@ -108,6 +109,7 @@ TORCH_FREE = (
     "grading",
     "envs",
     "trajectories",
+    "web",
 )
 HEAVY = ("torch", "transformers")
 READERS = ("grading", "tasks")

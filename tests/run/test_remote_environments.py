@@ -9,7 +9,7 @@ import whet
 from support.agent_model import agent_model
 from support.commands import same_bits
 from support.cutting_proxy import CuttingProxy
-from support.env_server import EnvServer
+from support.env_process import EnvProcess
 from whet.cli import app
 from whet.config import ConfigError
 from whet.envs import EnvError
@@ -17,7 +17,7 @@ from whet.envs import EnvError
 
 @pytest.fixture(scope="module")
 def server():
-    with EnvServer("maze", "textcraft") as running:
+    with EnvProcess("maze", "textcraft") as running:
         yield running
 
 

@@ -292,13 +292,13 @@ def test_a_length_that_is_no_number_is_not_gone_by(length):
 
 @pytest.mark.parametrize("length", [b"9" * 5000, b"100001", b"000100001"])
 def test_a_length_of_any_number_of_digits_is_read(length, monkeypatch):
-    monkeypatch.setattr("whet.serve.limits.DRAIN_S", 0.01)
+    monkeypatch.setattr("whet.web.gate.DRAIN_S", 0.01)
     sent, bodies = passed(length, [b"{}"])
     assert (sent[0]["status"], bodies) == (413, [])
 
 
 def test_a_body_that_does_not_come_to_its_end_is_refused(monkeypatch):
-    monkeypatch.setattr("whet.serve.limits.DRAIN_S", 0.01)
+    monkeypatch.setattr("whet.web.gate.DRAIN_S", 0.01)
     sent, bodies = passed(b"100", [b"{", b" "], body_s=0.05)
     assert (sent[0]["status"], bodies) == (408, [])
     error = json.loads(sent[1]["body"])["error"]

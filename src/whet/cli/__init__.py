@@ -3,12 +3,12 @@
 Each file holds a group of commands. Importing it adds them to `app`, in the order of `whet --help`.
 """
 
-from whet.cli import train, measure, chat, serve, export, data, lists, get, tiny, envs, env_check, record, new  # noqa: I001 - the order of the help
+from whet.cli import train, measure, chat, serve, export, data, lists, get, tiny, envs, env_serve, env_check, record, new  # noqa: I001 - the order of the help
 from whet.cli.app import app
 
 __all__ = [
-    "app", "chat", "data", "env_check", "envs", "export", "get", "lists", "main", "measure", "new", "record", "serve",
-    "tiny", "train",
+    "app", "chat", "data", "env_check", "env_serve", "envs", "export", "get", "lists", "main", "measure", "new",
+    "record", "serve", "tiny", "train",
 ]  # fmt: skip
 
 

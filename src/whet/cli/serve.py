@@ -14,8 +14,6 @@ from whet.cli.export import RunArgument
 from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 from whet.distribution import how_to_install
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
 
 @app.command(cls=PluginsCommand)
 def serve(
@@ -52,6 +50,7 @@ def serve(
         if api_key is not None and not re.fullmatch(r"[!-~]+", api_key):
             raise usage("an API key is a word of ASCII characters without space: check --api-key and WHET_API_KEY")
         from whet.run.load import load_run
+        from whet.web import LOOPBACK
 
         try:
             from whet.serve.app import serve as run_server

@@ -6,22 +6,16 @@ The server has one port and one event loop. It runs until a signal stops it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
-import socket
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from whet.errors import RunError
 from whet.serve.answers import Answering
 from whet.serve.limits import Gate
 from whet.serve.models import ServedPolicies
@@ -29,6 +23,7 @@ from whet.serve.pipeline import ChatRunner
 from whet.serve.scheduler import Scheduler
 from whet.serve.schemas import ApiError, ChatRequest, of_validation
 from whet.types import in_brief
+from whet.web.server import address_of, listen, run_until_signal
 
 logger = logging.getLogger(__name__)
 MAX_BODY_BYTES = 2_000_000
@@ -124,22 +119,6 @@ def _add_errors(app: FastAPI) -> None:
         return ApiError(500, str(error)[:500] or type(error).__name__).response()
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's server, but a signal that stopped it is not raised again: it is no failure."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        previous = {name: signal.signal(name, self.handle_exit) for name in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for name, handler in previous.items():
-                signal.signal(name, handler)
-
-
 def serve(
     served: ServedPolicies,
     host: str,
@@ -157,22 +136,6 @@ def serve(
         max_body_bytes: see `app_of`, as `api_key`.
     Raises: RunError where the port cannot be bound.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except (OSError, OverflowError) as error:
-        listener.close()
-        reason = getattr(error, "strerror", None) or error
-        raise RunError(f"cannot listen on {host}, port {port}: {reason}; choose another --port or --host") from error
-    shown = f"[{host}]" if ":" in host else host
-    started(f"http://{shown}:{listener.getsockname()[1]}")
-    settings = uvicorn.Config(
-        app_of(served, max_body_bytes=max_body_bytes, api_key=api_key),
-        log_level="warning",
-        access_log=False,
-        timeout_graceful_shutdown=GRACE_S,
-        lifespan="on",
-    )
-    _Server(settings).run(sockets=[listener])
+    listener = listen(host, port)
+    started(address_of(host, listener))
+    run_until_signal(app_of(served, max_body_bytes=max_body_bytes, api_key=api_key), listener, grace_s=GRACE_S)

@@ -35,6 +35,8 @@ class SciWorldEnvironment:
         self._max_moves = max_moves
         self._simulator: Simulator | None = None
         self._item = -1
+        self.task_description = ""
+        """What is to be done, as the first observation begins."""
         self._actions: list[str] = []
         self._score = 0
         self._is_over = True
@@ -84,6 +86,14 @@ class SciWorldEnvironment:
         """The actions of this episode so far."""
         return tuple(self._actions)
 
+    def hints(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The forms of actions, with `OBJ` for any object, and the objects that can be seen now."""
+        return self._running.actions, self._running.objects()
+
+    def goal_progress(self) -> str:
+        """The simulator's goals, and which are reached. An agent does not see them."""
+        return self._running.goal_progress()
+
     def gold_actions(self) -> tuple[str, ...]:
         """The simulator's way from the item's start to its goal.
 
@@ -101,10 +111,10 @@ class SciWorldEnvironment:
 
     def _begin(self, item: int) -> str:
         task, variation = task_of(item)
-        is_to_do = self._running.load(task.name, variation)
+        self.task_description = self._running.load(task.name, variation)
         sees = self._running.say(LOOK)
         self._item, self._actions, self._score, self._is_over = item, [], 0, False
-        return f"{is_to_do}\n{sees}"
+        return f"{self.task_description}\n{sees}"
 
     def _redo(self, actions: list[str]) -> None:
         for action in actions:

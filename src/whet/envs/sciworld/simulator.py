@@ -78,6 +78,14 @@ class Simulator:
         """Act. Half a character cannot be sent, and becomes a question mark."""
         return str(self._call(self._java.step, action.encode("utf-8", "replace").decode("utf-8")))
 
+    def objects(self) -> tuple[str, ...]:
+        """Names of the objects that can be seen now."""
+        return self._list(self._java.getPossibleObjects)
+
+    def goal_progress(self) -> str:
+        """The goals of the task, and which are reached."""
+        return str(self._call(self._java.getGoalProgressStr))
+
     @property
     def score(self) -> int:
         """-100 after a fatal mistake, else 0 to 100."""
