@@ -119,6 +119,7 @@ INSTANT = ("cli", "api", "cluster")
 LATE = (
     *("peft", "math_verify", "plotly", "reasoning_gym", "pyarrow", "datasets", "huggingface_hub", "openai"),
     "httpx",  # comes with openai
+    "websockets",
     *("scienceworld", "py4j", "minigrid", "gymnasium"),
 )
 """Optional or slow: a function may import them."""

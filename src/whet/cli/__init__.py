@@ -3,7 +3,8 @@
 Each file holds a group of commands. Importing it adds them to `app`, in the order of `whet --help`.
 """
 
-from whet.cli import train, measure, chat, serve, export, data, lists, get, tiny, envs, env_serve, env_check, record, new  # noqa: I001 - the order of the help
+from whet.cli import train, measure, chat, serve, export, data, lists, get, tiny, envs  # noqa: I001 - the order of the help
+from whet.cli import env_serve, env_check, record, new
 from whet.cli.app import app
 
 __all__ = [

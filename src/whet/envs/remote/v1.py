@@ -28,6 +28,7 @@ ERRORS: Mapping[str, type[RemoteError]] = {
     "unknown_session": Lost,
     "expired": Lost,
     "env_error": Failed,
+    "server_error": Failed,
     "timeout": TooSlow,
     "too_slow": TooSlow,
     "full": Full,
