@@ -141,11 +141,9 @@ def _look_at_items(server: Server, name: str, interface: Interface, splits: Mapp
         items = list(islice(chain.from_iterable(splits.values()), NUM_COMPARED))
         for item in items:
             seen.add(session.reset(item, seed=0)[0])
-            if session.tells_item:
-                return
     finally:
         session.close()
-    if len(seen) == 1 < len(items):
+    if len(seen) == 1 < len(items) and not session.tells_item:
         logger.warning(
             "%s begins the items %s of %s alike, and does not say which item it begins: an old OpenEnv server drops "
             "the index, so look whether all episodes are of one item",

@@ -78,6 +78,8 @@ class OpenEnvSession:
     def __init__(self, server: Server, name: str, interface: Interface) -> None:
         self._server, self._name, self._interface = server, name, interface
         self._socket: Any = None
+        self._connection = contextlib.ExitStack()
+        """Closes the socket."""
         self.tells_item: bool | None = None
         """Whether the answer of the latest reset says which item it begins. None: there was none."""
 
@@ -113,6 +115,8 @@ class OpenEnvSession:
         with self._checked():
             told = {**_metadata(data), **_metadata(data.get("observation"))}
             done = data["done"]
+            if isinstance(done, str) or done not in (True, False):
+                raise ValueError(f"done has to be true or false, and is {in_brief(done)}")
             truncated = told.get("truncated", False)
             terminated = told.get("terminated", done and not truncated)
             if bool(done) != bool(terminated or truncated):
@@ -123,10 +127,9 @@ class OpenEnvSession:
             return stepped((_text(data.get("observation")), reward, terminated, truncated, _info(told)))
 
     def close(self) -> None:
-        socket, self._socket = self._socket, None
-        if socket is not None:
-            with contextlib.suppress(Exception):  # it is gone either way
-                socket.close()
+        self._socket = None
+        with contextlib.suppress(Exception):  # it is gone either way
+            self._connection.close()
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
@@ -163,12 +166,14 @@ class OpenEnvSession:
         url = f"ws{self._server.url.removeprefix('http')}/ws"
         headers = {"Authorization": f"Bearer {held}"} if (held := token()) is not None else None
         try:
-            return client.connect(
-                url,
-                additional_headers=headers,
-                open_timeout=self._server.limits.connect_s,
-                close_timeout=CLOSE_S,
-                max_size=MAX_BYTES,
+            return self._connection.enter_context(
+                client.connect(
+                    url,
+                    additional_headers=headers,
+                    open_timeout=self._server.limits.connect_s,
+                    close_timeout=CLOSE_S,
+                    max_size=MAX_BYTES,
+                )
             )
         except exceptions.InvalidStatus as error:
             raise Refused(f"{url} answers {error.response.status_code}: is it an OpenEnv server?") from error
