@@ -25,7 +25,7 @@ class RemoteEnvironment(Config):
     """Seconds that a connection may take."""
     wait_s: float = Field(30.0, ge=0)
     """Seconds that a full server is waited for. 0: it is not waited for."""
-    reconnects: int = Field(3, ge=0)
+    reconnects: int = Field(5, ge=0)
     """How often a request goes again where its connection was cut, and the server knows that it is the same one."""
     splits: dict[str, tuple[int, int]] = Field({})
     """First item and the end of each split, such as {train: [0, 80], test: [80, 100]}. {}: the server's, or those that

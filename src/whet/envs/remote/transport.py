@@ -35,7 +35,7 @@ class Limits:
     timeout_s: float = 60.0
     connect_s: float = 5.0
     wait_s: float = 30.0
-    reconnects: int = 3
+    reconnects: int = 5
 
     @classmethod
     def of(cls, remote: RemoteEnvironment) -> Limits:
