@@ -122,6 +122,7 @@ INSTANT = ("cli", "api", "cluster")
 LATE = (
     *("peft", "math_verify", "reasoning_gym", "pyarrow", "datasets", "huggingface_hub", "openai"),
     "httpx",  # comes with openai
+    "websockets",
     *("trackio", "wandb"),
     *("scienceworld", "py4j", "minigrid", "gymnasium"),
 )

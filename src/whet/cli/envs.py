@@ -142,7 +142,7 @@ def replay(
         from whet.trajectories.replay import replay_file
 
         info = _info(env, plugins)
-        options = _settings(settings)
+        options = settings_of(settings)
         if recipes is not None:
             # Published numbers name their goals only together with the records: see `envs/textcraft/environment.py`.
             options |= {"recipes": str(recipes), "openings": str(file)}
@@ -227,13 +227,19 @@ def _tell(observation: str) -> None:
 
 
 def _info(name: str, plugins: list[Path] | None) -> EnvironmentInfo:
+    load_own(plugins)
+    return environment_named(name)
+
+
+def environment_named(name: str) -> EnvironmentInfo:
+    """The environment of a name, after plug-ins were loaded."""
     from whet.envs import ENVIRONMENTS
 
-    load_own(plugins)
     return ENVIRONMENTS.get(name)
 
 
-def _settings(arguments: list[str] | None) -> dict[str, Any]:
+def settings_of(arguments: list[str] | None) -> dict[str, Any]:
+    """The settings in arguments `key=value`."""
     from whet.config.yaml_text import NotYaml, load
 
     settings = {}
@@ -249,7 +255,7 @@ def _settings(arguments: list[str] | None) -> dict[str, Any]:
 
 
 def _open_env(info: EnvironmentInfo, arguments: list[str] | None) -> Environment:
-    settings = _settings(arguments)
+    settings = settings_of(arguments)
     try:
         return info.make(**settings)
     except TypeError as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -118,6 +119,12 @@ class AgentRunConfig(RunConfig):
     pool: PoolConfig = PoolConfig()
     engine: EngineConfig = EngineConfig(rollout="free")
     evaluation: AgentEvaluation = AgentEvaluation()
+
+    @classmethod
+    def canonical(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Settings whose environments are by name, as `EnvironmentData.canonical` makes them."""
+        settings, data = super().canonical(settings), settings.get("data")
+        return {**settings, "data": EnvironmentData.canonical(data)} if isinstance(data, Mapping) else settings
 
     @model_validator(mode="after")
     def check_observation(self) -> Self:

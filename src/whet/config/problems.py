@@ -123,7 +123,9 @@ def locate(config_class: type[Config], loc: Sequence[str | int]) -> tuple[Key, A
     for part in loc:
         kinds = [member for member in members(annotation) if member is not NoneType]
         if len(kinds) > 1:
-            annotation = next((kind for kind in kinds if is_config(kind) and part in _labels(kind)), annotation)
+            scalars = [kind for kind in kinds if not is_config(kind)]
+            other = scalars[0] if len(scalars) == 1 else annotation
+            annotation = next((kind for kind in kinds if is_config(kind) and part in _labels(kind)), other)
         else:
             key, annotation = (*key, part), inside(annotation, part)
     return key, annotation

@@ -73,8 +73,8 @@ def env(
     """
     if not callable(splits):
         check_splits(name, splits)
-    _check_numbers(name, max_turns, rewards, success_above, scale)
-    _check_texts(name, says, rules)
+    check_numbers(name, max_turns, rewards, success_above, scale)
+    check_texts(name, says, rules)
     if parser not in PARSERS:
         raise ValueError(f"the environment {name!r} has parser={parser!r}; choose of: {', '.join(PARSERS.names())}")
     if expert is not None and not takes(expert, None, seed=0):
@@ -143,7 +143,7 @@ def _shared_item(first: Sequence[int], second: Sequence[int]) -> int | None:
     return next((item for item in short if item in members), None)
 
 
-def _check_texts(name: str, says: str, rules: str) -> None:
+def check_texts(name: str, says: str, rules: str) -> None:
     """Raises: ValueError where a text has a lone surrogate."""
     for field, text in (("name", name), ("line of what it is", says), ("rules", rules)):
         if not is_whole(text):
@@ -151,7 +151,8 @@ def _check_texts(name: str, says: str, rules: str) -> None:
             raise ValueError(f"half a character (a lone surrogate) is in {place}: mend it")
 
 
-def _check_numbers(name: str, max_turns: int, rewards: tuple[float, float], success_above: float, scale: float) -> None:
+def check_numbers(name: str, max_turns: int, rewards: tuple[float, float], success_above: float, scale: float) -> None:
+    """Raises: ValueError where one is out of its range, or does not fit the others."""
     subject = f"the environment {name!r} has"
     if max_turns < 1:
         raise ValueError(f"{subject} max_turns={max_turns}: an episode has one turn at least")

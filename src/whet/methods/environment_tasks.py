@@ -12,6 +12,7 @@ from whet.config import ConfigError
 from whet.config.environment_data import EnvironmentData
 from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
 from whet.envs.formats import THOUGHT, react, write
+from whet.envs.remote.info import remote_info
 from whet.envs.retries import CLOSE_S, close_within
 from whet.envs.rules import rules_text
 from whet.rollout.agent import ITEM
@@ -25,6 +26,20 @@ ENVIRONMENT = "environment"
 """In a task's `info`: the name of its environment."""
 
 
+def load_infos(data: EnvironmentData) -> dict[str, EnvironmentInfo]:
+    """The environments that settings name, those behind an address too.
+
+    Raises: UnknownName; EnvError where a server is silent, or lacks the environment.
+    """
+    remotes, settings = data.remotes, data.settings
+    return {
+        name: remote_info(name, remotes[name], settings.get(name, {}))
+        if name in remotes
+        else ENVIRONMENTS.get(name).settled(settings.get(name, {}))
+        for name in data.shares
+    }
+
+
 def load_environment_tasks(data: EnvironmentData) -> Problems:
     """The items of environments as tasks.
 
@@ -32,13 +47,14 @@ def load_environment_tasks(data: EnvironmentData) -> Problems:
     """
     tasks: dict[str, list[Task]] = {"train": [], "validation": [], "test": []}
     _check_settings(data)
+    infos = load_infos(data)
     listed = {"train": _listed(data.train_items), "test": _listed(data.test_items)}
     for items_by_env in listed.values():
         if strangers := sorted(items_by_env.keys() - data.shares.keys()):
             raise ConfigError(f"the lists have items of {', '.join(strangers)}, which data.env does not name: add it")
     overlaps = []
     for name in data.shares:
-        info = ENVIRONMENTS.get(name).settled(data.settings.get(name, {}))
+        info = infos[name]
         splits = {split: items_by_env.get(name) or info.splits()[split] for split, items_by_env in listed.items()}
         train, test = (_grouped(info, splits[split], data.groups) for split in ("train", "test"))
         _check_items(
@@ -72,6 +88,8 @@ def _check_settings(data: EnvironmentData) -> None:
     if strangers := sorted(data.settings.keys() - data.shares.keys()):
         raise ConfigError(f"data.settings.{strangers[0]} is of an environment that data.env does not name: take it out")
     for name, settings in data.settings.items():
+        if name in data.remotes:  # its server looks at them
+            continue
         try:
             inspect.signature(ENVIRONMENTS.get(name).make).bind(**settings)
         except TypeError as error:

@@ -20,7 +20,7 @@ from typing import Any
 
 from whet.config.environments import MAX_OBSERVATION_CHARS
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo, Info, begun, stepped
-from whet.envs.retries import CLOSE_S, close_within
+from whet.envs.retries import CLOSE_S, Late, close_within
 from whet.errors import WhetError, text_of
 from whet.rollout.services import Pool, trace_of
 from whet.types import CUT, Failure, shortened
@@ -268,19 +268,29 @@ class Environments:
     # --- in a thread --------------------------------------------------------------------------------------------------
 
     def _answer(self, payload: Begin | Act) -> Seen | Failure:
-        if isinstance(payload, Act):
-            env = payload.lease.env
-            if env is None:
-                return Failure(kind="env_error", reason="the environment was taken back: its lease has expired")
-            seen = self._seen(*stepped(self._called(env.step, payload.action)))
-            seen = _stated(seen, payload.lease, env)
-            payload.lease.used = time.monotonic()
-            if payload.lease.is_broken:  # the rollout has ended meanwhile
-                _close(env)
-            return payload.lease.counted(seen)
+        try:
+            return self._acted(payload) if isinstance(payload, Act) else self._begun_again(payload)
+        except Late as error:  # a remote one's server; the limit of one step is the pool's
+            return Failure(kind="timeout", reason=f"{type(error).__name__}: {error}")
+
+    def _acted(self, payload: Act) -> Seen | Failure:
+        env = payload.lease.env
+        if env is None:
+            return Failure(kind="env_error", reason="the environment was taken back: its lease has expired")
+        seen = self._seen(*stepped(self._called(env.step, payload.action)))
+        seen = _stated(seen, payload.lease, env)
+        payload.lease.used = time.monotonic()
+        if payload.lease.is_broken:  # the rollout has ended meanwhile
+            _close(env)
+        return payload.lease.counted(seen)
+
+    def _begun_again(self, payload: Begin) -> Seen | Failure:
+        """Begins the item, and again where that fails."""
         for attempt in range(self.retries + 1):
             try:
                 return self._begun(payload)
+            except Late:  # another attempt would be late for the pool
+                raise
             except Exception as error:
                 if attempt == self.retries:
                     name, reason = payload.environment.name, f"{type(error).__name__}: {text_of(error)}"

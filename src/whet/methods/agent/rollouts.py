@@ -14,14 +14,14 @@ from whet.config import ConfigError
 from whet.config.environments import AgentRunConfig
 from whet.config.parts import SamplingConfig
 from whet.credit.metrics import failures
-from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
+from whet.envs import EnvError, EnvironmentInfo
 from whet.envs.formats import PARSERS
 from whet.envs.retries import Attempts, Late, beginnings, other_start
 from whet.evaluation.agents import agent_metrics, broken_share, cut_shares, reward_of, succeeded, turns_trace
 from whet.methods.agent.evolution import by_environment
 from whet.methods.agent.openings import Given, Openings
 from whet.methods.base import RunContext
-from whet.methods.environment_tasks import ENVIRONMENT, format_of, parts
+from whet.methods.environment_tasks import ENVIRONMENT, format_of, load_infos, parts
 from whet.methods.evaluator import Metrics
 from whet.methods.solvers import POLICY
 from whet.models.lean import steady_positions
@@ -48,8 +48,7 @@ class AgentRollouts:
 
     @cached_property
     def infos(self) -> dict[str, EnvironmentInfo]:
-        data = self.config.data
-        return {name: ENVIRONMENTS.get(name).settled(data.settings.get(name, {})) for name in data.shares}
+        return load_infos(self.config.data)
 
     @property
     def above(self) -> dict[str, float]:
