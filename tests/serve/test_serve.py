@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +17,10 @@ from typing import Any
 import httpx
 import openai
 import pytest
-import uvicorn
 
 import whet
 from support.commands import ENVIRONMENT
+from support.served import served
 from whet.config.parts import SamplingConfig
 from whet.engines.local import LocalEngine
 from whet.rollout.roles import render
@@ -55,22 +52,6 @@ def cast(run) -> ServedPolicies:
     found = served_policies(load_run(run))
     endless = replace(found.policies[CRITIC], stop_ids=frozenset())
     return replace(found, policies={**found.policies, ENDLESS: endless}, limits={**found.limits, ENDLESS: LIMITS})
-
-
-@contextmanager
-def served(cast: ServedPolicies) -> Iterator[str]:
-    """A server of the cast in a thread."""
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app_of(cast), log_level="warning"))
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.should_exit = True
-    thread.join(20)
-    assert not thread.is_alive()
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from whet.rollout.roles import PolicyRole
 from whet.seeds import seed_of
 from whet.serve.limits import is_certainly_longer
 from whet.serve.models import ServedPolicies
-from whet.serve.scheduler import Overloaded, Scheduler
+from whet.serve.scheduler import Scheduler
 from whet.serve.schemas import ApiError, ChatRequest
 from whet.tasks.prompts import Message
 from whet.types import Completion, Sampling, Segment, in_brief
@@ -135,32 +135,26 @@ class ChatRunner:
         detokenizer = Detokenizer(role.tokenizer, request.stops_of(stage), shown)
         end_tokens = self.served.policies[role.policy].stop_ids
         pending: list[tuple[int, float]] = []
-        try:
-            async for event in self.scheduler.events(role.policy, role.request(begun), tokens=bool(request.stream)):
-                if isinstance(event, Completion):
-                    segment = role.extended(begun, event, prefill=shown)
-                    if not request.stream:
-                        pairs = zip(event.tokens, event.logprobs, strict=True)
-                        pending = [(token, logprob) for token, logprob in pairs if token not in end_tokens]
-                    yield Piece(stage, detokenizer.end(segment.text), pending, segment)
-                elif event[0] not in end_tokens:
-                    pending.append(event)
-                    if new := detokenizer.add(event[0]):
-                        yield Piece(stage, new, pending)
-                        pending = []
-        except Overloaded as error:
-            raise ApiError(429, "too many requests wait already; try again in a moment", code="overloaded") from error
+        async for event in self.scheduler.events(role.policy, role.request(begun), tokens=bool(request.stream)):
+            if isinstance(event, Completion):
+                segment = role.extended(begun, event, prefill=shown)
+                if not request.stream:
+                    pairs = zip(event.tokens, event.logprobs, strict=True)
+                    pending = [(token, logprob) for token, logprob in pairs if token not in end_tokens]
+                yield Piece(stage, detokenizer.end(segment.text), pending, segment)
+            elif event[0] not in end_tokens:
+                pending.append(event)
+                if new := detokenizer.add(event[0]):
+                    yield Piece(stage, new, pending)
+                    pending = []
 
     # --- prompts and sampling of a policy -----------------------------------------------------------------------------
 
     def _role(
         self, policy: str, request: ChatRequest, limits: SamplingConfig, stage: Skill | None = None
     ) -> PolicyRole:
-        temperature = 1.0 if request.temperature is None else float(request.temperature)
-        temperature = 0.0 if temperature < GREEDY else temperature
-        sampling = Sampling(
-            temperature=temperature,
-            top_p=1.0 if request.top_p is None or temperature == 0 else float(request.top_p),
+        sampling = replace(
+            sampling_of(request.temperature, request.top_p),
             max_new_tokens=request.limit or limits.max_new_tokens,
             stop=request.stops_of(stage) or limits.stop,
         )
@@ -215,6 +209,13 @@ class ChatRunner:
                 message = f"messages: the tokenizer of {role.policy} has no token for {lost}"
                 raise ApiError(400, message, param="messages", code="unknown_characters")
         return begun
+
+
+def sampling_of(temperature: float | None, top_p: float | None) -> Sampling:
+    """How tokens are drawn, by a client's numbers; None: 1. Limits are the defaults."""
+    heat = 1.0 if temperature is None else float(temperature)
+    heat = 0.0 if heat < GREEDY else heat
+    return Sampling(temperature=heat, top_p=1.0 if top_p is None or heat == 0 else float(top_p))
 
 
 def _too_long(message: str) -> ApiError:

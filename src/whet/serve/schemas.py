@@ -6,6 +6,7 @@ refused, unless its value has no effect.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi.exceptions import RequestValidationError
@@ -24,7 +25,7 @@ MAX_SAID, MAX_PARAM = 1000, 200
 """Characters of an error's message, and of the argument that it names: clients write them."""
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
     """Accepts no text for numbers, and no numbers for text."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -47,16 +48,38 @@ def _check_whole(*texts: str) -> None:
             raise ValueError("half a character (a lone surrogate) is in it: send whole ones")
 
 
+def at_most(most: int, value: Any) -> Any:
+    """Limits the number of entries before each is checked.
+
+    Raises: ValueError.
+    """
+    if isinstance(value, list | dict) and len(value) > most:
+        raise ValueError(f"at most {most} of them")
+    return value
+
+
+def as_texts(stop: str | list[str] | None) -> tuple[str, ...]:
+    """One text or several, as a client may write them."""
+    return (stop,) if isinstance(stop, str) else tuple(stop or ())
+
+
+def check_stops(texts: Sequence[str]) -> None:
+    """Raises: ValueError where a stop string is empty, too long, or holds half a character."""
+    if not all(0 < len(text) <= MAX_STOP_CHARS for text in texts):
+        raise ValueError(f"texts of 1 to {MAX_STOP_CHARS} characters")
+    _check_whole(*texts)
+
+
 def _sendable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-class TextPart(_Strict):
+class TextPart(Strict):
     type: Literal["text"]
     text: str
 
 
-class Message(_Strict):
+class Message(Strict):
     role: Literal["system", "developer", "user", "assistant"]
     content: str | Annotated[list[TextPart], Field(max_length=MAX_PARTS)]
     name: str | None = None
@@ -73,16 +96,16 @@ class Message(_Strict):
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
 
-class StreamOptions(_Strict):
+class StreamOptions(Strict):
     include_usage: bool = False
     include_obfuscation: bool = False
 
 
-class ResponseFormat(_Strict):
+class ResponseFormat(Strict):
     type: Literal["text"] = "text"
 
 
-class ChatRequest(_Strict):
+class ChatRequest(Strict):
     """`POST /v1/chat/completions`. `stages` is our extension."""
 
     model: str
@@ -125,26 +148,19 @@ class ChatRequest(_Strict):
     @field_validator("stop", "metadata", mode="before")
     @classmethod
     def check_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Limits the number of entries before each is checked."""
-        most = MAX_STOPS if info.field_name == "stop" else MAX_METADATA
-        if isinstance(value, list | dict) and len(value) > most:
-            raise ValueError(f"at most {most} of them")
-        return value
+        return at_most(MAX_STOPS if info.field_name == "stop" else MAX_METADATA, value)
 
     @field_validator("stop")
     @classmethod
     def check_stop(cls, stop: str | list[str] | None) -> str | list[str] | None:
-        texts = [stop] if isinstance(stop, str) else stop or []
-        if not all(0 < len(text) <= MAX_STOP_CHARS for text in texts):
-            raise ValueError(f"texts of 1 to {MAX_STOP_CHARS} characters")
-        _check_whole(*texts)
+        check_stops(as_texts(stop))
         return stop
 
     def stops_of(self, stage: Skill | None) -> tuple[str, ...]:
         """Stop strings of the reply to the client. In the pipeline, only the refinement has any."""
         if stage not in (None, "refine"):
             return ()
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        return as_texts(self.stop)
 
     @property
     def limit(self) -> int | None:
