@@ -1,12 +1,14 @@
 """The server's data formats: a validated chat request, and errors in OpenAI's shape.
 
-Nothing is ignored that would change the text. What this server does not do (tools, penalties, top logprobs, ...) is
-refused, unless its value has no effect.
+Nothing is ignored that would change the text. What this server does not do (penalties, top logprobs, forced calls, ...)
+is refused, unless its value has no effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from fastapi.exceptions import RequestValidationError
@@ -21,6 +23,8 @@ MAX_CHOICES, MAX_STOPS, MAX_STOP_CHARS = 128, 4, 1000
 MAX_MESSAGES, MAX_PARTS = 10_000, 1000
 """Messages of a request, and parts of a message: each is checked separately."""
 MAX_METADATA = 64
+MAX_TOOLS, MAX_ID = 128, 200
+TOOL_NAME = "^[a-zA-Z0-9_.-]{1,64}$"
 MAX_SAID, MAX_PARAM = 1000, 200
 """Characters of an error's message, and of the argument that it names: clients write them."""
 
@@ -70,6 +74,10 @@ def check_stops(texts: Sequence[str]) -> None:
     _check_whole(*texts)
 
 
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _sendable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
@@ -79,21 +87,79 @@ class TextPart(Strict):
     text: str
 
 
-class Message(Strict):
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(max_length=MAX_PARTS)]
+class FunctionSchema(Strict):
+    name: str = Field(pattern=TOOL_NAME)
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    """A JSON schema, shown to the model as it is."""
+    strict: Literal[False] | None = None
+
+
+class Tool(Strict):
+    type: Literal["function"]
+    function: FunctionSchema
+
+
+class CalledFunction(Strict):
+    name: str = Field(pattern=TOOL_NAME)
+    arguments: str
+    """A JSON object."""
+
+    @field_validator("arguments")
+    @classmethod
+    def check_arguments(cls, arguments: str) -> str:
+        try:
+            is_object = isinstance(json.loads(arguments), dict)
+        except (ValueError, RecursionError):
+            is_object = False
+        if not is_object:
+            raise ValueError("the text of a JSON object, as it came in the reply")
+        return arguments
+
+
+class ToolCall(Strict):
+    id: str = Field(min_length=1, max_length=MAX_ID)
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class ChatMessage(Strict):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS)] | None = None
+    """The assistant's."""
+    tool_call_id: str | None = Field(None, max_length=MAX_ID, validate_default=True)
+    """The call that a tool's message answers."""
+    content: str | Annotated[list[TextPart], Field(max_length=MAX_PARTS)] | None = Field(None, validate_default=True)
+    """None goes with the assistant's calls."""
     name: str | None = None
     """Not shown to the model."""
 
+    refusal: None = None
+    annotations: None = None
+    audio: None = None
+    function_call: None = None
+
+    @field_validator("tool_calls", "tool_call_id", "content")
+    @classmethod
+    def check_role(cls, value: Any, info: ValidationInfo) -> Any:
+        role = info.data.get("role")
+        if info.field_name == "tool_calls" and value and role != "assistant":
+            raise ValueError("they are the assistant's")
+        if info.field_name == "tool_call_id" and (role == "tool") != (value is not None):
+            raise ValueError("it goes with the role tool, and names the call that the message answers")
+        if info.field_name == "content" and value is None and not info.data.get("tool_calls"):
+            raise ValueError("only a message of the assistant with tool_calls may be without it")
+        return value
+
     @field_validator("content")
     @classmethod
-    def check_content(cls, content: str | list[TextPart]) -> str | list[TextPart]:
-        _check_whole(*([content] if isinstance(content, str) else [part.text for part in content]))
+    def check_content(cls, content: str | list[TextPart] | None) -> str | list[TextPart] | None:
+        _check_whole(*([content] if isinstance(content, str) else [part.text for part in content or []]))
         return content
 
     @property
     def text(self) -> str:
-        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content or [])
 
 
 class StreamOptions(Strict):
@@ -109,7 +175,7 @@ class ChatRequest(Strict):
     """`POST /v1/chat/completions`. `stages` is our extension."""
 
     model: str
-    messages: Annotated[list[Message], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES)
+    messages: Annotated[list[ChatMessage], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES)
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -131,12 +197,16 @@ class ChatRequest(Strict):
     stages: bool | None = None
     """In the pipeline: stream the answer and the critique too, not only the refinement."""
 
+    tools: list[Tool] | None = Field(None, max_length=MAX_TOOLS)
+    """Functions that the model may call. Its chat template shows them."""
+    tool_choice: Literal["none", "auto"] | None = None
+    """none: they are not shown. A call cannot be forced."""
+    parallel_tool_calls: Literal[True] | None = None
+
     top_logprobs: Literal[0] | None = None
     frequency_penalty: float | None = Field(None, ge=0, le=0)
     presence_penalty: float | None = Field(None, ge=0, le=0)
     logit_bias: dict[str, float] | None = Field(None, max_length=0)
-    tools: list[Any] | None = Field(None, max_length=0)
-    tool_choice: Literal["none", "auto"] | None = None
     response_format: ResponseFormat | None = None
 
     user: str | None = None
@@ -155,6 +225,28 @@ class ChatRequest(Strict):
     def check_stop(cls, stop: str | list[str] | None) -> str | list[str] | None:
         check_stops(as_texts(stop))
         return stop
+
+    @field_validator("tools")
+    @classmethod
+    def check_tools(cls, tools: list[Tool] | None) -> list[Tool] | None:
+        try:
+            _check_whole(_json([tool.model_dump() for tool in tools or []]))
+        except RecursionError:
+            raise ValueError("a schema is nested too deeply") from None
+        return tools
+
+    @cached_property
+    def called(self) -> Mapping[str, str]:
+        """The names of the tools that the conversation called, by the calls' ids."""
+        calls = [call for message in self.messages for call in message.tool_calls or []]
+        return {call.id: call.function.name for call in calls}
+
+    @cached_property
+    def shown_tools(self) -> str:
+        """The tools that the model's template shows, as JSON. Empty: none."""
+        if not self.tools or self.tool_choice == "none":
+            return ""
+        return _json([tool.model_dump(exclude_none=True) for tool in self.tools])
 
     def stops_of(self, stage: Skill | None) -> tuple[str, ...]:
         """Stop strings of the reply to the client. In the pipeline, only the refinement has any."""
@@ -197,7 +289,7 @@ def of_validation(error: RequestValidationError) -> ApiError:
     if first["loc"] == ("body",):
         return ApiError(400, "the body has to be a JSON object, sent as application/json", code="invalid_json")
     # A value of several allowed types fails once for each; the place ends where the types' names begin.
-    place = [str(part) for part in first["loc"] if part not in ("body", "str", "list[str]", "list[TextPart]")]
+    place = [str(part) for part in first["loc"] if part not in ("body", "str", "list[str]", "list[TextPart]", "none")]
     param = ".".join(place) or None
     if first["type"] == "extra_forbidden":
         return ApiError(
