@@ -25,7 +25,7 @@ EXAMPLES = {
 }
 FOREIGN = {
     *("torch", "transformers", "trl", "datasets", "pytest", "os", "sys", "AutoModelForCausalLM", "CPOTrainer"),
-    *("ForTokenClassification", "ProcessPool"),
+    *("ForTokenClassification", "ProcessPool", "TrainClient"),
     *("actor_rollout_ref", "reward_model.ground_truth", "general.license", "rng.safetensors"),  # of verl, GGUF, a run
 }
 VARIABLES = {"self", "ask", "run", "context"}

@@ -43,6 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "files": set(),
     "near": set(),
     "seeds": set(),
+    "tool_calls": rooms("types"),
     "types": set(),
     "objectives": set(),  # tensors in, tensors out
     "sandbox": set(),  # what runs inside must see nothing else
@@ -57,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "grading": rooms("errors plugin_modules plugins registry sandbox tasks types"),
     "envs": rooms("config distribution errors grading registry sandbox seeds tasks types web"),
     "trajectories": rooms("chat distribution envs errors files seeds tasks types"),
-    "models": rooms("chat config digests distribution errors files tasks types"),
+    "models": rooms("chat config digests distribution errors files tasks tool_calls types"),
     "engines": rooms("config distribution errors files models seeds types"),
     "trainer": rooms(  # no rollout, and no method
         "callbacks config digests engines errors files models objectives plugins registry run_folder seeds types"
@@ -81,7 +82,9 @@ ALLOWED: dict[str, set[str]] = {
         "near plugins report rollout run run_folder seeds tasks trainer types"
     ),
     "web": rooms("errors"),
-    "serve": rooms("chat config distribution engines errors grading methods models rollout run seeds tasks types web"),
+    "serve": rooms(
+        "chat config distribution engines errors grading methods models rollout run seeds tasks tool_calls types web"
+    ),
     "cli": rooms(
         "api cluster config distribution environment envs errors evaluation exits methods models plugins registry "
         "report run run_folder serve tracking trajectories types web"
@@ -99,6 +102,7 @@ TORCH_FREE = (
     "exits",
     "files",
     "near",
+    "tool_calls",
     "types",
     "seeds",
     "registry",

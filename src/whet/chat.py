@@ -28,13 +28,21 @@ from whet.errors import WhetError
 Voice = Literal["template", "outside", "assistant"]
 """Whose text it is. An assistant's text keeps tags of thoughts and tools as tokens, and no other control tokens."""
 Part = tuple[str, Voice]
-Turns = tuple[tuple[str, str], ...]
-"""Role and content of each message."""
+Turns = tuple[tuple[str, ...], ...]
+"""Role and content of each message. A third text is the JSON of its further fields, such as its calls of tools."""
+MORE = "more"
+"""The key of a message's further fields, as JSON: `{"tool_calls": [...]}`."""
 TAG = re.compile(r"[<\[]/?(think|thinking|thought|reasoning|tools?|tool_calls?|tool_responses?|tool_results?)[>\]]")
 """Tokens that stand in an assistant's turn, and never around one."""
 STOP_IDS = "_whet_stop_ids"
 HIDDEN = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE), range(0x40000, 0xDFFFE))
 """Characters of private use, and then of unused planes, that stand in for others. Each text gets ones that it lacks."""
+SCHEMA_WORDS = frozenset((
+    *("function", "name", "description", "parameters", "strict", "arguments", "id", "tool_call_id", "tool_calls"),
+    *("type", "properties", "required", "items", "enum", "anyOf", "additionalProperties"),
+    *("object", "string", "integer", "number", "boolean", "array", "null"),
+))  # fmt: skip
+"""Names and values of tools and calls that chat templates read."""
 PROBES = (("system", "user", "assistant", "user"), ("user", "assistant", "user"), ("user",))
 """Roles of conversations that show what the template writes around turns. It may refuse some."""
 
@@ -88,33 +96,48 @@ def keep_stop_ids(tokenizer: ChatTokenizer, ids: Collection[int]) -> None:
     vars(tokenizer)[STOP_IDS] = frozenset(ids)
 
 
-def render(tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, str]], prefill: str = "") -> tuple[int, ...]:
+def render(
+    tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, str]], prefill: str = "", tools: str = ""
+) -> tuple[int, ...]:
     """Token ids of a chat up to where the assistant writes next. Replies to one conversation, such as the critiques of
     a group, share one tuple.
 
     Args:
         prefill: the beginning of the assistant's turn.
+        tools: the JSON list of the tools that the assistant may call, in OpenAI's form. Empty: none.
     """
-    turns = tuple((message["role"], message["content"]) for message in messages)
-    return _render(tokenizer, str(tokenizer.chat_template), turns, prefill)
+    return _render(tokenizer, str(tokenizer.chat_template), turns_of(messages), prefill, tools)
+
+
+def turns_of(messages: Sequence[Mapping[str, str]]) -> Turns:
+    return tuple(
+        (message["role"], message["content"], *([message[MORE]] if MORE in message else [])) for message in messages
+    )
 
 
 @lru_cache(maxsize=256)
-def _render(tokenizer: ChatTokenizer, template: str, turns: Turns, prefill: str) -> tuple[int, ...]:
-    ids = encode_from(tokenizer, chat_text(tokenizer, turns))
+def _render(tokenizer: ChatTokenizer, template: str, turns: Turns, prefill: str, tools: str) -> tuple[int, ...]:
+    ids = encode_from(tokenizer, chat_text(tokenizer, turns, tools=tools))
     return (*ids, *(text_ids(tokenizer, prefill) if prefill else ()))
 
 
-def chat_text(tokenizer: ChatTokenizer, turns: Turns, prefill: str = "") -> ChatText:
-    """The text of a chat up to where the assistant writes next, and the prefill."""
+def chat_text(tokenizer: ChatTokenizer, turns: Turns, prefill: str = "", tools: str = "") -> ChatText:
+    """The text of a chat up to where the assistant writes next, and the prefill.
+
+    Args:
+        tools: as in `render`.
+    """
     controls, template = _controls_of(tokenizer), str(tokenizer.chat_template)
-    plain = _rendered(tokenizer, template, turns) + prefill
-    parts = [*turns, ("assistant", prefill)]
-    if not any(controls.may_spell(content) for _, content in parts):
+    plain = _rendered(tokenizer, template, turns, tools) + prefill
+    texts = [*chain.from_iterable(texts for _, *texts in turns), prefill, tools]
+    if not any(map(controls.may_spell, texts)):
         return ChatText(plain, None)
-    shield = Shield(controls, [content for _, content in parts])
-    *masked, (_, begun) = [(role, shield.hide(content, role == "assistant")) for role, content in parts]
-    hidden = _rendered(tokenizer, template, tuple(masked)) + begun
+    shield = Shield(controls, texts)
+    masked = tuple(
+        (role, shield.hide(content, role == "assistant"), *map(shield.hide_json, more))
+        for role, content, *more in turns
+    )
+    hidden = _rendered(tokenizer, template, masked, shield.hide_json(tools)) + shield.hide(prefill, True)
     if controls.spelt(plain) == controls.spelt(hidden):
         return ChatText(plain, None)
     return ChatText(shield.shown(hidden), hidden)
@@ -163,13 +186,16 @@ def encode_texts(tokenizer: ChatTokenizer, texts: Sequence[str]) -> list[Encoded
 
 
 @lru_cache(maxsize=256)
-def _rendered(tokenizer: ChatTokenizer, template: str, turns: Turns) -> str:
+def _rendered(tokenizer: ChatTokenizer, template: str, turns: Turns, tools: str = "") -> str:
     """
     Args:
         template: the tokenizer's; a part of the cache's key.
     """
-    chat = [{"role": role, "content": content} for role, content in turns]
-    return str(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False))
+    chat = [
+        {"role": role, "content": content} | (json.loads(more[0]) if more else {}) for role, content, *more in turns
+    ]
+    options = {"tools": json.loads(tools)} if tools else {}
+    return str(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False, **options))
 
 
 def template_text(tokenizer: ChatTokenizer, turns: Iterable[tuple[str, str]]) -> str:
@@ -390,6 +416,19 @@ class Shield:
                 pieces += [text[at : place.start()].translate(self._hide), place[0]]
                 at = place.end()
         return "".join([*pieces, text[at:].translate(self._hide)])
+
+    def hide_json(self, text: str) -> str:
+        """JSON with characters of its texts and names hidden, but for the words that templates look for."""
+        return json.dumps(self._hide_values(json.loads(text)), ensure_ascii=False) if text else ""
+
+    def _hide_values(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return value if value in SCHEMA_WORDS else self.hide(value, False)
+        if isinstance(value, list):
+            return [self._hide_values(entry) for entry in value]
+        if isinstance(value, dict):
+            return {self._hide_values(name): self._hide_values(entry) for name, entry in value.items()}
+        return value
 
     def shown(self, text: str) -> str:
         return text.translate(self._show)

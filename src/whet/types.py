@@ -152,6 +152,8 @@ class Sampling:
     max_new_tokens: int = 64
     stop: tuple[str, ...] = ()
     """The completion ends right after one of these strings appears in it (the string is kept)."""
+    stop_ids: tuple[int, ...] = ()
+    """Tokens that end the completion as the policy's end tokens do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

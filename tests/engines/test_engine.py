@@ -1,6 +1,7 @@
 """The engines' conformance suite, run on an engine of each kind, and what the local engine does inside."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -373,3 +374,20 @@ def test_a_reply_that_goes_on_after_a_pause_is_the_one_without_it(every_runner, 
         for one, first, second in zip(whole, begun, rest, strict=True):
             ended = first.stop_reason == "eos"
             assert one.tokens == (first.tokens if ended else first.tokens + second.tokens)
+
+
+def test_a_requests_own_stop_ids_end_it_and_no_other(random_policy, make_engine):
+    requests = requests_for(random_policy, TEXTS, per_text=4, max_new_tokens=30)
+    plain = make_engine(random_policy).generate(requests)
+    common = Counter(token for completion in plain for token in completion.tokens[:-1]).most_common(1)[0][0]
+    stopping = [
+        replace(request, sampling=replace(request.sampling, stop_ids=(common,))) if index % 2 else request
+        for index, request in enumerate(requests)
+    ]
+    ended = make_engine(random_policy).generate(stopping)
+    assert [each.tokens for each in ended[::2]] == [each.tokens for each in plain[::2]]
+    assert any(common in completion.tokens[:-1] for completion in plain[1::2])
+    for completion, whole in zip(ended[1::2], plain[1::2], strict=True):
+        at = whole.tokens.index(common) + 1 if common in whole.tokens else len(whole.tokens)
+        assert completion.tokens == whole.tokens[:at]
+        assert completion.stop_reason == ("eos" if common in completion.tokens else whole.stop_reason)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +17,10 @@ from typing import Any
 import httpx
 import openai
 import pytest
-import uvicorn
 
 import whet
 from support.commands import ENVIRONMENT
+from support.served import served
 from whet.config.parts import SamplingConfig
 from whet.engines.local import LocalEngine
 from whet.rollout.roles import render
@@ -55,22 +52,6 @@ def cast(run) -> ServedPolicies:
     found = served_policies(load_run(run))
     endless = replace(found.policies[CRITIC], stop_ids=frozenset())
     return replace(found, policies={**found.policies, ENDLESS: endless}, limits={**found.limits, ENDLESS: LIMITS})
-
-
-@contextmanager
-def served(cast: ServedPolicies) -> Iterator[str]:
-    """A server of the cast in a thread."""
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app_of(cast), log_level="warning"))
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.should_exit = True
-    thread.join(20)
-    assert not thread.is_alive()
 
 
 @pytest.fixture(scope="module")
@@ -364,7 +345,8 @@ JSON = {"content-type": "application/json"}
         ({"messages": "hello"}, 400, "messages", "invalid_value"),
         ({"messages": [{"role": "user"}]}, 400, "messages.0.content", "invalid_value"),
         ({"messages": [{"role": "user", "content": 3}]}, 400, "messages.0.content", "invalid_value"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, 400, "messages.0.role", "invalid_value"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, 400, "messages.0.tool_call_id", "invalid_value"),
+        ({"messages": [{"role": "judge", "content": "x"}]}, 400, "messages.0.role", "invalid_value"),
         ({"messages": [{"role": "assistant", "content": "1"}]}, 400, "messages", None),
         ({"messages": [{"role": "user", "content": "1 + 1 = 2\n" * 400}]}, 400, "messages", "context_length_exceeded"),
         ({"max_tokens": 5000}, 400, "messages", "context_length_exceeded"),
@@ -383,7 +365,7 @@ JSON = {"content-type": "application/json"}
         ({"messages": [{"role": "user", "content": "\ud83d"}]}, 400, "messages.0.content", "invalid_value"),
         ({"frequency_penalty": 0.5}, 400, "frequency_penalty", "invalid_value"),
         ({"top_logprobs": 3}, 400, "top_logprobs", "invalid_value"),
-        ({"tools": [{"type": "function"}]}, 400, "tools", "invalid_value"),
+        ({"tools": [{"type": "function"}]}, 400, "tools.0.function", "invalid_value"),
         ({"best_of": 3}, 400, "best_of", "unknown_parameter"),
         ({"stages": True}, 400, "stages", None),
         ({"model": BOTH, "messages": [{"role": "system", "content": "1"}] * 2}, 400, "messages", None),

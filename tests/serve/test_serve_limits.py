@@ -17,15 +17,14 @@ import uvicorn
 from typer.testing import CliRunner
 
 from support.commands import ENVIRONMENT
+from support.served import only_policies, served
 from whet.cli.app import app as commands
-from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
+from whet.config.parts import ModelConfig
 from whet.errors import WhetError
 from whet.models.policy import load_policies
-from whet.serve.app import app_of
 from whet.serve.limits import Gate, is_certainly_longer
 from whet.serve.models import ServedPolicies
 from whet.serve.schemas import ChatRequest
-from whet.tasks.prompts import find_prompts
 
 LIMIT, KEY = 100_000, "sk-of-this-test"
 JSON = {"Content-Type": "application/json"}
@@ -34,23 +33,7 @@ JSON = {"Content-Type": "application/json"}
 @pytest.fixture(scope="module")
 def cast() -> ServedPolicies:
     """The shipped model, and one that reads as much as it is given."""
-    policies = load_policies({"policy": ModelConfig()})
-    limits = {"policy": SamplingConfig(max_new_tokens=8)}
-    return ServedPolicies(policies, limits, find_prompts("chains"), lambda text, words: {}, EngineConfig(), (), 0)
-
-
-@contextmanager
-def served(cast: ServedPolicies, **settings) -> Iterator[str]:
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app_of(cast, **settings), log_level="warning"))
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.should_exit = True
-    thread.join(20)
+    return only_policies(load_policies({"policy": ModelConfig()}))
 
 
 @pytest.fixture(scope="module")

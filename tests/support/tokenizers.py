@@ -18,17 +18,21 @@ MARKS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 SAID = ["What is 7 + 12?\n\nThink first.", "user\n\nassistant\n\n", "I see a wall.\n\n\nGo north", "a < b, c > d"]
 
 
-def qwen2_style(*, special_marks: bool = True, template: str = CHATML) -> PreTrainedTokenizerBase:
+def qwen2_style(
+    *, special_marks: bool = True, template: str = CHATML, said: Sequence[str] = SAID, size: int = 400
+) -> PreTrainedTokenizerBase:
     """Byte-level BPE with ChatML, in which tags are added tokens and not special.
 
     Args:
         special_marks: False: what the template writes around turns is not flagged special either, but its end is.
+        said: texts that it learns its pieces from.
+        size: of its vocabulary, without marks and tags.
     """
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trained.train_from_iterator(
-        SAID * 50, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+        [*said] * 50, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
     )
     vocabulary = trained.get_vocab()
     merges = [tuple(pair) for pair in json.loads(trained.to_str())["model"]["merges"]]

@@ -65,7 +65,7 @@ class Running:
         rows = slice(self.count, self.count + len(indices))
         requests = [self.requests[index] for index in indices]
         settings = [request.sampling for request in requests]
-        self.has_stops = self.has_stops or any(sampling.stop for sampling in settings)
+        self.has_stops = self.has_stops or any(sampling.stop or sampling.stop_ids for sampling in settings)
         device = self.policy.device
         self.positions_R[rows] = torch.tensor([len(r.context) - 1 for r in requests], device=device)
         self.written_R[rows] = 0
@@ -113,7 +113,10 @@ class Running:
         for row in (at_limit_R | at_end_R).nonzero().flatten().tolist():
             reasons[row] = "eos" if at_end_R[row] else "length"
         for row, index in enumerate(self.indices if self.has_stops else ()):
-            if self.requests[index].sampling.stop and reasons.get(row) != "eos" and self._wrote_stop(row):
+            sampling = self.requests[index].sampling
+            if sampling.stop_ids and int(self.last_R[row]) in sampling.stop_ids:
+                reasons[row] = "eos"
+            elif sampling.stop and reasons.get(row) != "eos" and self._wrote_stop(row):
                 reasons[row] = "stop"
         reasons |= {row: "cancelled" for row, index in enumerate(self.indices) if index in gone}
         return reasons

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import resource
+from functools import lru_cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from whet.config.base import ConfigError
 from whet.tasks.prompts import Message
+from whet.tool_calls import function
 
 LIMIT_S = 5.0
 """Seconds for a few short conversations; a real template takes milliseconds."""
@@ -19,6 +21,8 @@ ROOM = 1 << 30
 WORDS = ("apple", "river", "stone", "cloud", "violin")
 NUMBERED = ("3 and 47?", "1,024.5 Or -6", "x = 2**8", "70% of 9", "(0, 1)")
 """Contents that a template has to reproduce exactly: a changed digit makes another problem."""
+TOOL, ANSWER = "probe_of_tools", "probe-of-answers"
+"""A tool's name and its answer, for a template to show."""
 
 
 def check_template(tokenizer: PreTrainedTokenizerBase, path: str, *, limit_s: float = LIMIT_S) -> None:
@@ -102,3 +106,31 @@ def _unopened(tokenizer: PreTrainedTokenizerBase) -> str | None:
         f"ignores add_generation_prompt: a reply begins with {header!r} there, which the prompt does not end in, so "
         "that the model would write on in the user's turn"
     )
+
+
+def tools_problem(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Why a tokenizer's chat template cannot be used with tools. Empty: it can."""
+    return _tools_problem(tokenizer, str(tokenizer.chat_template))
+
+
+@lru_cache(maxsize=32)
+def _tools_problem(tokenizer: PreTrainedTokenizerBase, template: str) -> str:
+    """
+    Args:
+        template: the tokenizer's; a part of the cache's key.
+    """
+    call = {"id": "call00000", "type": "function", "function": {"name": TOOL, "arguments": {"text": "apple"}}}
+    answer = {"role": "tool", "name": TOOL, "tool_call_id": "call00000", "content": ANSWER}
+    asked = [{"role": "user", "content": "apple"}]
+    tools = [function(TOOL, "apple", {"text": {"type": "string", "description": "apple"}}, ["text"])]
+    for chat, shown, what in (
+        (asked, TOOL, "tools"),
+        ([*asked, {"role": "assistant", "content": "", "tool_calls": [call]}, answer], ANSWER, "the answers of tools"),
+    ):
+        try:
+            text = tokenizer.apply_chat_template(chat, tools=tools, add_generation_prompt=True, tokenize=False)
+        except Exception as error:  # the template is a program from elsewhere
+            return f"its chat template refuses {what} ({str(error)[:200]})"
+        if shown not in text:
+            return f"its chat template does not show {what}"
+    return ""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
-from whet.chat import chat_text, encode_from, render
+from whet.chat import chat_text, encode_from, render, turns_of
 from whet.engines.replies import Prompt
 from whet.rollout.driver import Ask
 from whet.rollout.services import Fault
@@ -69,6 +69,8 @@ class PolicyRole:
     max_positions: int | None = None
     """Positions of the policy's model, where an endpoint writes a part of its prompt. A prompt without room for the
     reply is then an `endpoint_error`. None: prompts are known to fit."""
+    tools: str = ""
+    """The JSON list of the tools that its chat template shows. Empty: none."""
 
     async def reply(
         self,
@@ -106,7 +108,7 @@ class PolicyRole:
         follows: Segment | None = None,
     ) -> Segment:
         """A reply before its first token. Arguments as in `reply`."""
-        context = render(self.tokenizer, messages, prefill)
+        context = render(self.tokenizer, messages, prefill, self.tools)
         before = (*follows.context, *follows.tokens) if follows is not None else ()
         added: tuple[int, ...] | None = None
         if follows is not None and before:
@@ -137,16 +139,16 @@ class PolicyRole:
         Returns: None where the template rewrites the history, the reply has control tokens, or decoding does not
             reproduce the text exactly.
         """
-        turns = tuple((message["role"], message["content"]) for message in messages)
+        turns = turns_of(messages)
         places = [i for i, turn in enumerate(turns) if turn == ("assistant", follows.text)]
         if not places:
             return None
         has_end = follows.stop_reason == "eos"
         written = follows.tokens[:-1] if has_end else follows.tokens
         before = self.tokenizer.decode((*follows.context, *written))
-        whole = chat_text(self.tokenizer, turns, prefill)
+        whole = chat_text(self.tokenizer, turns, prefill, self.tools)
         # As text, this chat has to begin with the model's prompt and its whole reply.
-        is_same = before == chat_text(self.tokenizer, turns[: places[-1]]).text + follows.text
+        is_same = before == chat_text(self.tokenizer, turns[: places[-1]], tools=self.tools).text + follows.text
         if not (is_same and whole.text.startswith(before)):
             return None
         start = len(before)

@@ -16,6 +16,7 @@ from whet.methods.base import Skill
 from whet.seeds import seed_of
 from whet.serve.pipeline import ChatRunner, Piece, text_of
 from whet.serve.schemas import ApiError, ChatRequest
+from whet.tool_calls import Call, CallReader
 from whet.types import Segment
 
 FINGERPRINT = f"whet-{version()}"
@@ -44,6 +45,8 @@ class Answering:
     def __post_init__(self) -> None:
         seed = secrets.randbits(63) if self.request.seed is None else self.request.seed
         self.seeds = [seed_of(seed, "choice", index) for index in range(self.request.n or 1)]
+        self.readers = [CallReader() if self.request.shown_tools else None for _ in self.seeds]
+        """Of each choice. None: its text is given as it is."""
 
     # --- whole --------------------------------------------------------------------------------------------------------
 
@@ -66,12 +69,13 @@ class Answering:
         stages = [(piece.stage, piece.ended) for piece in pieces if piece.ended is not None]
         last, segment = stages[-1]
         tokens = [token for piece in pieces if piece.stage == last for token in piece.tokens]
-        message = {"role": "assistant", "content": text_of(segment, self.request, last), "refusal": None}
+        text, calls = self._read(index, text_of(segment, self.request, last), is_last=True)
+        message = {"role": "assistant", "content": text or None if calls else text, "refusal": None}
         choice = {
             "index": index,
-            "message": message,
+            "message": message | ({"tool_calls": calls} if calls else {}),
             "logprobs": self._logprobs(segment.policy, tokens),
-            "finish_reason": FINISHED[segment.stop_reason],
+            "finish_reason": self._finish(index, segment),
         }
         return choice if last is None else choice | {"stages": [self._stage(*stage) for stage in stages]}
 
@@ -133,14 +137,45 @@ class Answering:
         policy = piece.ended.policy if piece.ended else self._policy(piece.stage)
         marks = {} if piece.stage is None else {"stage": STAGES[piece.stage]}
         events = []
-        if piece.text or piece.tokens:
-            delta = self._delta(index, {"content": piece.text}, logprobs=self._logprobs(policy, piece.tokens))
+        text, calls = self._read(index, piece.text, is_last=piece.ended is not None)
+        if text or calls or piece.tokens:
+            said = ({"content": text} if text or not calls else {}) | ({"tool_calls": calls} if calls else {})
+            delta = self._delta(index, said, logprobs=self._logprobs(policy, piece.tokens))
             events.append(self._event([delta | marks]))
         if piece.ended is not None:
-            end = self._delta(index, {}, FINISHED[piece.ended.stop_reason] if is_last else None)
+            end = self._delta(index, {}, self._finish(index, piece.ended) if is_last else None)
             whole = {} if is_last else {"stage_ended": self._stage(piece.stage, piece.ended)}
             events.append(self._event([end | marks | whole]))
         return events
+
+    def _read(self, index: int, text: str, *, is_last: bool) -> tuple[str, list[dict[str, Any]]]:
+        """A choice's next text, and the calls in it as OpenAI's objects.
+
+        Args:
+            is_last: whether the text ends with it.
+        """
+        reader = self.readers[index]
+        if reader is None:
+            return text, []
+        number = reader.num_calls
+        pieces = [*reader.add(text), *(reader.end() if is_last else [])]
+        calls = [piece for piece in pieces if isinstance(piece, Call)]
+        return "".join(piece for piece in pieces if isinstance(piece, str)), [
+            self._call(number + place, call) for place, call in enumerate(calls)
+        ]
+
+    def _call(self, number: int, call: Call) -> dict[str, Any]:
+        made = {
+            "id": f"call_{uuid.uuid4().hex[:24]}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.json},
+        }
+        return {"index": number} | made if self.request.stream else made
+
+    def _finish(self, index: int, segment: Segment) -> str:
+        """Why a choice ended. One with calls that was cut at its limit is still one that was cut."""
+        reader, reason = self.readers[index], FINISHED[segment.stop_reason]
+        return "tool_calls" if reader is not None and reader.num_calls and reason == "stop" else reason
 
     def _policy(self, stage: Skill | None) -> str:
         return next(

@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from whet.serve.answers import Answering
+from whet.serve.generate import GenerateRequest, Generating
 from whet.serve.limits import Gate
 from whet.serve.models import ServedPolicies
 from whet.serve.pipeline import ChatRunner
@@ -75,10 +76,14 @@ def app_of(served: ServedPolicies, *, max_body_bytes: int = MAX_BODY_BYTES, api_
             return StreamingResponse(answering.events(), media_type="text/event-stream", headers=headers)
         return await _complete(request, answering)
 
+    @app.post("/inference/v1/generate", response_model=None)
+    async def generate(generate_request: GenerateRequest, request: Request) -> Response:
+        return await _complete(request, Generating(served, scheduler, generate_request))
+
     return app
 
 
-async def _complete(request: Request, answering: Answering) -> Response:
+async def _complete(request: Request, answering: Answering | Generating) -> Response:
     """The completion, which is cancelled if the client leaves."""
     completion, disconnect = asyncio.create_task(answering.whole()), asyncio.create_task(_disconnected(request))
     try:
@@ -96,7 +101,9 @@ async def _disconnected(request: Request) -> None:
 
 
 def _model(served: ServedPolicies, name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": served.created, "owned_by": "whet"}
+    positions = served.positions(name) if name in served.policies else None
+    known = {} if positions is None else {"max_model_len": positions}
+    return {"id": name, "object": "model", "created": served.created, "owned_by": "whet"} | known
 
 
 def _add_errors(app: FastAPI) -> None:

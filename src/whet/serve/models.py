@@ -54,6 +54,10 @@ class ServedPolicies:
         """Tokens that fit into its context. None: any number."""
         return steady_positions(self.policies[policy].causal_lm)
 
+    def num_ids(self, policy: str) -> int:
+        """Token ids that its embedding has a row for: from 0 up to this number."""
+        return int(self.policies[policy].causal_lm.get_input_embeddings().weight.shape[0])
+
 
 def served_policies(trained: LoadedRun, chosen: Sequence[str] = (), *, device: str = "auto") -> ServedPolicies:
     """The chosen policies. None chosen: the best one, and those that the pipeline needs.

@@ -1,31 +1,31 @@
-"""Runs a chat request with one policy or through the stages of the pipeline. Replies come in pieces.
-
-`Detokenizer` turns tokens into text as they come: only text that later tokens cannot change, and none from a stop
-string on.
-"""
+"""Runs a chat request with one policy or through the stages of the pipeline. Replies come in pieces."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Sequence
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerBase
 
+from whet.chat import MORE
 from whet.config.parts import SamplingConfig
 from whet.errors import WhetError
 from whet.methods.base import Skill
 from whet.models.prompts import measured
+from whet.models.templates import tools_problem
 from whet.rollout.roles import PolicyRole
 from whet.seeds import seed_of
+from whet.serve.detokenizer import Detokenizer, cut
 from whet.serve.limits import is_certainly_longer
 from whet.serve.models import ServedPolicies
-from whet.serve.scheduler import Overloaded, Scheduler
-from whet.serve.schemas import ApiError, ChatRequest
+from whet.serve.scheduler import Scheduler
+from whet.serve.schemas import ApiError, ChatMessage, ChatRequest
 from whet.tasks.prompts import Message
 from whet.types import Completion, Sampling, Segment, in_brief
 
@@ -91,9 +91,12 @@ class ChatRunner:
                 "add_generation_prompt: false goes with continue_final_message, and true without it",
                 param="add_generation_prompt",
             )
+        _check_calls(request)
         if request.model == self.served.pipeline_name:
             if len(request.messages) != 1 or request.messages[0].role != "user":
                 raise ApiError(400, "messages: the pipeline takes one message, the user's question", param="messages")
+            if request.shown_tools:
+                raise ApiError(400, "tools: the pipeline takes none; name one of its policies", param="tools")
         elif request.stages:
             raise ApiError(400, f"stages: only {self.served.pipeline_name or 'a pipeline'} has any", param="stages")
 
@@ -135,36 +138,30 @@ class ChatRunner:
         detokenizer = Detokenizer(role.tokenizer, request.stops_of(stage), shown)
         end_tokens = self.served.policies[role.policy].stop_ids
         pending: list[tuple[int, float]] = []
-        try:
-            async for event in self.scheduler.events(role.policy, role.request(begun), tokens=bool(request.stream)):
-                if isinstance(event, Completion):
-                    segment = role.extended(begun, event, prefill=shown)
-                    if not request.stream:
-                        pairs = zip(event.tokens, event.logprobs, strict=True)
-                        pending = [(token, logprob) for token, logprob in pairs if token not in end_tokens]
-                    yield Piece(stage, detokenizer.end(segment.text), pending, segment)
-                elif event[0] not in end_tokens:
-                    pending.append(event)
-                    if new := detokenizer.add(event[0]):
-                        yield Piece(stage, new, pending)
-                        pending = []
-        except Overloaded as error:
-            raise ApiError(429, "too many requests wait already; try again in a moment", code="overloaded") from error
+        async for event in self.scheduler.events(role.policy, role.request(begun), tokens=bool(request.stream)):
+            if isinstance(event, Completion):
+                segment = role.extended(begun, event, prefill=shown)
+                if not request.stream:
+                    pairs = zip(event.tokens, event.logprobs, strict=True)
+                    pending = [(token, logprob) for token, logprob in pairs if token not in end_tokens]
+                yield Piece(stage, detokenizer.end(segment.text), pending, segment)
+            elif event[0] not in end_tokens:
+                pending.append(event)
+                if new := detokenizer.add(event[0]):
+                    yield Piece(stage, new, pending)
+                    pending = []
 
     # --- prompts and sampling of a policy -----------------------------------------------------------------------------
 
     def _role(
         self, policy: str, request: ChatRequest, limits: SamplingConfig, stage: Skill | None = None
     ) -> PolicyRole:
-        temperature = 1.0 if request.temperature is None else float(request.temperature)
-        temperature = 0.0 if temperature < GREEDY else temperature
-        sampling = Sampling(
-            temperature=temperature,
-            top_p=1.0 if request.top_p is None or temperature == 0 else float(request.top_p),
+        sampling = replace(
+            sampling_of(request.temperature, request.top_p),
             max_new_tokens=request.limit or limits.max_new_tokens,
             stop=request.stops_of(stage) or limits.stop,
         )
-        return PolicyRole(policy, policy, self.tokenizers[policy], sampling)
+        return PolicyRole(policy, policy, self.tokenizers[policy], sampling, tools=request.shown_tools)
 
     def _pipeline_role(self, request: ChatRequest, number: int) -> PolicyRole:
         stage = self.served.pipeline[number]
@@ -194,13 +191,17 @@ class ChatRunner:
         Raises: ApiError where the policy cannot take the prompt, or it leaves no room.
         """
         positions, limit = self.served.positions(role.policy), role.sampling.max_new_tokens
+        uses_tools = role.tools or any(message["role"] == "tool" or MORE in message for message in messages)
+        if uses_tools and (problem := tools_problem(role.tokenizer)):
+            reason = f"tools: {role.policy} cannot be given any, as {problem}: leave them out, or serve another model"
+            raise ApiError(400, reason, param="tools", code="no_tools")
         # Templates may leave out parts of the assistant's messages, and of no others.
-        texts = [message["content"] for message in messages if message["role"] != "assistant"]
+        texts = [message["content"] for message in messages if message["role"] != "assistant"] + [role.tools]
         if positions is not None and is_certainly_longer(texts, role.tokenizer, positions):
             raise _too_long(f"{role.policy} has {positions} positions, and the messages take more: shorten them")
         try:
             begun = role.begin(messages, prefill=prefill, seed=seed)
-        except (TemplateError, ValueError, TypeError) as error:
+        except (TemplateError, ValueError, TypeError, RecursionError) as error:
             message = f"messages: the chat template of {role.policy} refuses them ({error})"
             raise ApiError(400, message, param="messages") from error
         length = len(begun.context)
@@ -209,12 +210,30 @@ class ChatRunner:
                 f"{role.policy} has {positions} positions; the messages take {length} tokens, and the reply up to "
                 f"{limit}: shorten them, or lower max_completion_tokens"
             )
-        written = [*(message["content"] for message in messages), prefill]
+        written = [*(message["content"] for message in messages), prefill, role.tools]
+        written += [message[MORE] for message in messages if MORE in message]
         for _, lost in measured(written, role.tokenizer):
             if lost:
                 message = f"messages: the tokenizer of {role.policy} has no token for {lost}"
                 raise ApiError(400, message, param="messages", code="unknown_characters")
         return begun
+
+
+def sampling_of(temperature: float | None, top_p: float | None) -> Sampling:
+    """How tokens are drawn, by a client's numbers; None: 1. Limits are the defaults."""
+    heat = 1.0 if temperature is None else float(temperature)
+    heat = 0.0 if heat < GREEDY else heat
+    return Sampling(temperature=heat, top_p=1.0 if top_p is None or heat == 0 else float(top_p))
+
+
+def _check_calls(request: ChatRequest) -> None:
+    """Raises: ApiError where a tool's message answers no call, or the message to continue ends in calls."""
+    for number, turn in enumerate(request.messages):
+        if turn.tool_call_id is not None and turn.tool_call_id not in request.called:
+            reason = f"messages.{number}.tool_call_id: no call of the conversation has this id"
+            raise ApiError(400, reason, param=f"messages.{number}.tool_call_id")
+    if request.continue_final_message and request.messages[-1].tool_calls:
+        raise ApiError(400, "messages: the last one ends in calls, which nothing can continue", param="messages")
 
 
 def _too_long(message: str) -> ApiError:
@@ -223,76 +242,26 @@ def _too_long(message: str) -> ApiError:
 
 def _turns(request: ChatRequest) -> tuple[list[Message], str]:
     """The conversation, and the prefill of the reply."""
-    messages: list[Message] = [
-        {"role": "system" if message.role == "developer" else message.role, "content": message.text}
-        for message in request.messages
-    ]
+    messages = [_turn(message, request.called) for message in request.messages]
     return (messages[:-1], messages[-1]["content"]) if request.continue_final_message else (messages, "")
+
+
+def _turn(message: ChatMessage, called: Mapping[str, str]) -> Message:
+    """
+    Args:
+        called: the names of the tools that the conversation called, by the calls' ids.
+    """
+    turn = {"role": "system" if message.role == "developer" else message.role, "content": message.text}
+    more: dict[str, Any] = {}
+    if message.tool_calls:  # templates write the arguments, so they get an object and no text
+        more = {"tool_calls": [call.model_dump() for call in message.tool_calls]}
+        for call in more["tool_calls"]:
+            call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    if message.tool_call_id is not None:
+        more = {"tool_call_id": message.tool_call_id, "name": called[message.tool_call_id]}
+    return turn | ({MORE: json.dumps(more, ensure_ascii=False)} if more else {})
 
 
 def text_of(segment: Segment, request: ChatRequest, stage: Skill | None) -> str:
     """A whole reply for the client: without its stop string."""
     return cut(segment.text, request.stops_of(stage))
-
-
-# --- text from tokens -------------------------------------------------------------------------------------------------
-
-
-HALF = "�"
-"""A decoder's output for a character whose last bytes are still to come."""
-
-
-class Detokenizer:
-    """The text of one reply, token by token.
-
-    Args:
-        stops: the text ends before the first of these strings.
-        prefill: the beginning of the text, not sent again.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, stops: Sequence[str] = (), prefill: str = "") -> None:
-        self.tokenizer, self.stops, self.prefill = tokenizer, tuple(stops), prefill
-        self.tokens: list[int] = []
-        self.text, self.shown = prefill, ""
-        self._before = self._read = 0
-        """Tokens whose text is in `text` end at `_read`. A token's text depends only on tokens since `_before`, so its
-        cost does not grow with the reply."""
-
-    def add(self, token: int) -> str:
-        """Adds a token. Returns the text that has become certain."""
-        self.tokens.append(token)
-        previous, longer = self._decoded(self._read), self._decoded(len(self.tokens))
-        if len(longer) > len(previous) and not longer.endswith(HALF):
-            self.text += longer[len(previous) :]
-            self._before, self._read = self._read, len(self.tokens)
-        return self._grown(cut(self.text, self.stops), is_whole=False)
-
-    def _decoded(self, end: int) -> str:
-        return self.tokenizer.decode(self.tokens[self._before : end], skip_special_tokens=True)
-
-    def end(self, text: str) -> str:
-        """The rest of the text.
-
-        Args:
-            text: the whole reply, prefill included.
-        """
-        return self._grown(cut(text, self.stops), is_whole=True)
-
-    def _grown(self, text: str, *, is_whole: bool) -> str:
-        num_uncertain = 0 if is_whole else max((_overlap(text, stop) for stop in self.stops), default=0)
-        certain = text[: len(text) - num_uncertain]
-        if not certain.startswith(self.shown):
-            return ""
-        new, self.shown = certain[len(self.shown) :], certain
-        return new
-
-
-def cut(text: str, stops: Sequence[str]) -> str:
-    """The text before the first stop string in it."""
-    starts = [start for stop in stops if (start := text.find(stop)) >= 0]
-    return text[: min(starts)] if starts else text
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Characters at the end of a text that may begin a stop string."""
-    return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

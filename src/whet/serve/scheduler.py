@@ -31,8 +31,11 @@ Event = tuple[int, float] | Completion
 """A token with its logprob; the last event is the completion."""
 
 
-class Overloaded(Exception):
+class Overloaded(ApiError):
     """The queue is full, or the server is closing."""
+
+    def __init__(self) -> None:
+        super().__init__(429, "too many requests wait already; try again in a moment", code="overloaded")
 
 
 @dataclass(eq=False)

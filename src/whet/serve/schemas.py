@@ -1,11 +1,14 @@
 """The server's data formats: a validated chat request, and errors in OpenAI's shape.
 
-Nothing is ignored that would change the text. What this server does not do (tools, penalties, top logprobs, ...) is
-refused, unless its value has no effect.
+Nothing is ignored that would change the text. What this server does not do (penalties, top logprobs, forced calls, ...)
+is refused, unless its value has no effect.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from fastapi.exceptions import RequestValidationError
@@ -20,11 +23,13 @@ MAX_CHOICES, MAX_STOPS, MAX_STOP_CHARS = 128, 4, 1000
 MAX_MESSAGES, MAX_PARTS = 10_000, 1000
 """Messages of a request, and parts of a message: each is checked separately."""
 MAX_METADATA = 64
+MAX_TOOLS, MAX_ID = 128, 200
+TOOL_NAME = "^[a-zA-Z0-9_.-]{1,64}$"
 MAX_SAID, MAX_PARAM = 1000, 200
 """Characters of an error's message, and of the argument that it names: clients write them."""
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
     """Accepts no text for numbers, and no numbers for text."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -47,46 +52,130 @@ def _check_whole(*texts: str) -> None:
             raise ValueError("half a character (a lone surrogate) is in it: send whole ones")
 
 
+def at_most(most: int, value: Any) -> Any:
+    """Limits the number of entries before each is checked.
+
+    Raises: ValueError.
+    """
+    if isinstance(value, list | dict) and len(value) > most:
+        raise ValueError(f"at most {most} of them")
+    return value
+
+
+def as_texts(stop: str | list[str] | None) -> tuple[str, ...]:
+    """One text or several, as a client may write them."""
+    return (stop,) if isinstance(stop, str) else tuple(stop or ())
+
+
+def check_stops(texts: Sequence[str]) -> None:
+    """Raises: ValueError where a stop string is empty, too long, or holds half a character."""
+    if not all(0 < len(text) <= MAX_STOP_CHARS for text in texts):
+        raise ValueError(f"texts of 1 to {MAX_STOP_CHARS} characters")
+    _check_whole(*texts)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _sendable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-class TextPart(_Strict):
+class TextPart(Strict):
     type: Literal["text"]
     text: str
 
 
-class Message(_Strict):
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(max_length=MAX_PARTS)]
+class FunctionSchema(Strict):
+    name: str = Field(pattern=TOOL_NAME)
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    """A JSON schema, shown to the model as it is."""
+    strict: Literal[False] | None = None
+
+
+class Tool(Strict):
+    type: Literal["function"]
+    function: FunctionSchema
+
+
+class CalledFunction(Strict):
+    name: str = Field(pattern=TOOL_NAME)
+    arguments: str
+    """A JSON object."""
+
+    @field_validator("arguments")
+    @classmethod
+    def check_arguments(cls, arguments: str) -> str:
+        try:
+            is_object = isinstance(json.loads(arguments), dict)
+        except (ValueError, RecursionError):
+            is_object = False
+        if not is_object:
+            raise ValueError("the text of a JSON object, as it came in the reply")
+        return arguments
+
+
+class ToolCall(Strict):
+    id: str = Field(min_length=1, max_length=MAX_ID)
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class ChatMessage(Strict):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS)] | None = None
+    """The assistant's."""
+    tool_call_id: str | None = Field(None, max_length=MAX_ID, validate_default=True)
+    """The call that a tool's message answers."""
+    content: str | Annotated[list[TextPart], Field(max_length=MAX_PARTS)] | None = Field(None, validate_default=True)
+    """None goes with the assistant's calls."""
     name: str | None = None
     """Not shown to the model."""
 
+    refusal: None = None
+    annotations: None = None
+    audio: None = None
+    function_call: None = None
+
+    @field_validator("tool_calls", "tool_call_id", "content")
+    @classmethod
+    def check_role(cls, value: Any, info: ValidationInfo) -> Any:
+        role = info.data.get("role")
+        if info.field_name == "tool_calls" and value and role != "assistant":
+            raise ValueError("they are the assistant's")
+        if info.field_name == "tool_call_id" and (role == "tool") != (value is not None):
+            raise ValueError("it goes with the role tool, and names the call that the message answers")
+        if info.field_name == "content" and value is None and not info.data.get("tool_calls"):
+            raise ValueError("only a message of the assistant with tool_calls may be without it")
+        return value
+
     @field_validator("content")
     @classmethod
-    def check_content(cls, content: str | list[TextPart]) -> str | list[TextPart]:
-        _check_whole(*([content] if isinstance(content, str) else [part.text for part in content]))
+    def check_content(cls, content: str | list[TextPart] | None) -> str | list[TextPart] | None:
+        _check_whole(*([content] if isinstance(content, str) else [part.text for part in content or []]))
         return content
 
     @property
     def text(self) -> str:
-        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content or [])
 
 
-class StreamOptions(_Strict):
+class StreamOptions(Strict):
     include_usage: bool = False
     include_obfuscation: bool = False
 
 
-class ResponseFormat(_Strict):
+class ResponseFormat(Strict):
     type: Literal["text"] = "text"
 
 
-class ChatRequest(_Strict):
+class ChatRequest(Strict):
     """`POST /v1/chat/completions`. `stages` is our extension."""
 
     model: str
-    messages: Annotated[list[Message], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES)
+    messages: Annotated[list[ChatMessage], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES)
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -108,12 +197,16 @@ class ChatRequest(_Strict):
     stages: bool | None = None
     """In the pipeline: stream the answer and the critique too, not only the refinement."""
 
+    tools: list[Tool] | None = Field(None, max_length=MAX_TOOLS)
+    """Functions that the model may call. Its chat template shows them."""
+    tool_choice: Literal["none", "auto"] | None = None
+    """none: they are not shown. A call cannot be forced."""
+    parallel_tool_calls: Literal[True] | None = None
+
     top_logprobs: Literal[0] | None = None
     frequency_penalty: float | None = Field(None, ge=0, le=0)
     presence_penalty: float | None = Field(None, ge=0, le=0)
     logit_bias: dict[str, float] | None = Field(None, max_length=0)
-    tools: list[Any] | None = Field(None, max_length=0)
-    tool_choice: Literal["none", "auto"] | None = None
     response_format: ResponseFormat | None = None
 
     user: str | None = None
@@ -125,26 +218,41 @@ class ChatRequest(_Strict):
     @field_validator("stop", "metadata", mode="before")
     @classmethod
     def check_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Limits the number of entries before each is checked."""
-        most = MAX_STOPS if info.field_name == "stop" else MAX_METADATA
-        if isinstance(value, list | dict) and len(value) > most:
-            raise ValueError(f"at most {most} of them")
-        return value
+        return at_most(MAX_STOPS if info.field_name == "stop" else MAX_METADATA, value)
 
     @field_validator("stop")
     @classmethod
     def check_stop(cls, stop: str | list[str] | None) -> str | list[str] | None:
-        texts = [stop] if isinstance(stop, str) else stop or []
-        if not all(0 < len(text) <= MAX_STOP_CHARS for text in texts):
-            raise ValueError(f"texts of 1 to {MAX_STOP_CHARS} characters")
-        _check_whole(*texts)
+        check_stops(as_texts(stop))
         return stop
+
+    @field_validator("tools")
+    @classmethod
+    def check_tools(cls, tools: list[Tool] | None) -> list[Tool] | None:
+        try:
+            _check_whole(_json([tool.model_dump() for tool in tools or []]))
+        except RecursionError:
+            raise ValueError("a schema is nested too deeply") from None
+        return tools
+
+    @cached_property
+    def called(self) -> Mapping[str, str]:
+        """The names of the tools that the conversation called, by the calls' ids."""
+        calls = [call for message in self.messages for call in message.tool_calls or []]
+        return {call.id: call.function.name for call in calls}
+
+    @cached_property
+    def shown_tools(self) -> str:
+        """The tools that the model's template shows, as JSON. Empty: none."""
+        if not self.tools or self.tool_choice == "none":
+            return ""
+        return _json([tool.model_dump(exclude_none=True) for tool in self.tools])
 
     def stops_of(self, stage: Skill | None) -> tuple[str, ...]:
         """Stop strings of the reply to the client. In the pipeline, only the refinement has any."""
         if stage not in (None, "refine"):
             return ()
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        return as_texts(self.stop)
 
     @property
     def limit(self) -> int | None:
@@ -181,7 +289,7 @@ def of_validation(error: RequestValidationError) -> ApiError:
     if first["loc"] == ("body",):
         return ApiError(400, "the body has to be a JSON object, sent as application/json", code="invalid_json")
     # A value of several allowed types fails once for each; the place ends where the types' names begin.
-    place = [str(part) for part in first["loc"] if part not in ("body", "str", "list[str]", "list[TextPart]")]
+    place = [str(part) for part in first["loc"] if part not in ("body", "str", "list[str]", "list[TextPart]", "none")]
     param = ".".join(place) or None
     if first["type"] == "extra_forbidden":
         return ApiError(
