@@ -14,7 +14,8 @@ from starlette.routing import Route
 from whet.distribution import version
 from whet.envs.server.requests import answered, body_of, flag_in, number_in, object_in, table_in, text_in
 from whet.envs.server.served import Served
-from whet.envs.server.sessions import Session, Sessions
+from whet.envs.server.session import Session
+from whet.envs.server.sessions import Sessions
 from whet.envs.wire import MAX_BATCH, MAX_KEY_CHARS, PREFIX, Answer, WireError
 from whet.types import in_brief
 
