@@ -14,7 +14,8 @@ from whet.envs.protocol import EnvError
 from whet.envs.server.dialects import DIALECTS, OTHERS, Dialect
 from whet.envs.server.requests import answered, body_of, text_in
 from whet.envs.server.served import Served
-from whet.envs.server.sessions import Session, Sessions
+from whet.envs.server.session import Session
+from whet.envs.server.sessions import Sessions
 from whet.envs.wire import MAX_SEED, RETRY_AFTER_S, WireError
 from whet.types import in_brief
 

@@ -13,7 +13,7 @@ from typing import Any
 from whet.envs.maze import MOVES, STARTS
 from whet.envs.protocol import EnvError
 from whet.envs.sciworld.items import task_of
-from whet.envs.server.sessions import Session
+from whet.envs.server.session import Session
 from whet.envs.wire import Answer, WireError
 
 Question = Callable[[Any], Any]

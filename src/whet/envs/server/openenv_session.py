@@ -13,7 +13,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from whet.envs.server.openenv_shapes import SocketError, observed
 from whet.envs.server.requests import number_in, text_in
 from whet.envs.server.served import Served
-from whet.envs.server.sessions import Session, Sessions
+from whet.envs.server.session import Session
+from whet.envs.server.sessions import Sessions
 from whet.envs.wire import WireError, encoded
 from whet.types import in_brief
 
