@@ -9,7 +9,7 @@ from support.commands import whet
 from support.sessions import session_of
 from whet.cli.as_published import as_published
 from whet.envs import ENVIRONMENTS
-from whet.methods.agent.as_published import AS_PUBLISHED
+from whet.evaluation.as_published import AS_PUBLISHED
 from whet.methods.evaluator import EvalSettings
 from whet.methods.registry import preset_of
 

@@ -36,7 +36,7 @@ def as_published(name: str, settings: Sequence[str], *, env: str, temperature: f
     from whet.config.base import dotted
     from whet.config.loading import leaves, parse_override
     from whet.config.yaml_text import read_file
-    from whet.methods.agent.as_published import AS_PUBLISHED, SETTINGS
+    from whet.evaluation.as_published import AS_PUBLISHED, SETTINGS
 
     protocol = AS_PUBLISHED.get(name)
     if env not in ("", protocol.environment):

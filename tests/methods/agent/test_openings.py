@@ -88,7 +88,17 @@ def test_rollouts_begin_as_the_trajectories_do(tmp_path):
     method = clone(f"trajectories=[{a_file(tmp_path, episodes(before=INSTRUCTION, items=[0]))}]")
     assert learnt_prompts(method) == {first_prompt(method)}
     assert f"maze: episodes begin with the rules of the trajectories ({len(THEIRS)} characters)" in method.run.info
+    assert (
+        f"maze: observations are shown in the recorded form, with {len(INSTRUCTION)} characters before the first one"
+    ) in method.run.info
     assert not [text for text in method.run.warnings if text.startswith("maze: ")]
+
+
+def test_rl_under_a_file_says_so(tmp_path):
+    file = a_file(tmp_path, episodes(before=INSTRUCTION))
+    settings = ("num_steps=1", "prompts_per_step=2", "group_size=2", f"rules={file}")
+    said = session_of("agent_grpo", *TINY, *settings).algorithm.run.info
+    assert f"maze: episodes begin with the rules of {file} ({len(THEIRS)} characters)" in said
 
 
 @pytest.mark.parametrize("rules", ["own", "none", "FILE"])

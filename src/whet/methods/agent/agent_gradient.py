@@ -204,6 +204,7 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
             )
         if run.trains:
             self.rollouts.check_shares("prompts_per_step", config.prompts_per_step)
+            self.say_openings()
 
     def phases(self) -> Iterator[Phase]:
         yield self.evaluator.before()

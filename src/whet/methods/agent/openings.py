@@ -108,6 +108,12 @@ class Openings:
                         f"{name}: the file has {opening.num_openings} different openings; rollouts begin with the most "
                         f"frequent one ({len(opening.rules):,} characters)"
                     )
+            form = self._forms[name]
+            if form != OWN_FORM:
+                notes.append(
+                    f"{name}: observations are shown in the recorded form, with {len(form.before_first):,} characters "
+                    "before the first one"
+                )
             warnings += self._form_warnings(name)
         return notes, warnings
 
