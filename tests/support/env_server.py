@@ -18,6 +18,7 @@ from whet.envs.server.app import app_of
 from whet.envs.server.served import Served, served_environments
 from whet.envs.server.sessions import Sessions
 from whet.envs.user_environment import UserEnvironment
+from whet.web.http import protocol
 
 SPLITS = {"train": range(6), "test": range(6, 9)}
 
@@ -83,7 +84,7 @@ def env_server(*names: str, more: Mapping[str, Served] | None = None, token: str
     app = app_of(served, sessions, token=token, max_body_bytes=max_body_bytes)
     listener = socket.socket(proto=socket.IPPROTO_TCP)  # or asyncio leaves its delay on: 40 ms a request
     listener.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_level="error", ws="websockets-sansio", ws_max_size=max_body_bytes)
+    config = uvicorn.Config(app, log_level="error", http=protocol(), ws="websockets-sansio", ws_max_size=max_body_bytes)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()

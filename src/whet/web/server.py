@@ -13,6 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from whet.errors import RunError
+from whet.web.http import protocol
 
 
 class Server(uvicorn.Server):
@@ -39,7 +40,8 @@ def listen(host: str, port: int) -> socket.socket:
     Raises: RunError where the port cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With its protocol named: asyncio sends small answers at once (TCP_NODELAY) only where it sees that it is TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
@@ -69,6 +71,7 @@ def run_until_signal(app: ASGIApp, listener: socket.socket, *, grace_s: int, **s
         access_log=False,
         timeout_graceful_shutdown=grace_s,
         lifespan="on",
+        http=protocol(),
         **settings,
     )
     Server(config).run(sockets=[listener])

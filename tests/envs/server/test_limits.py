@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import time
+
 import httpx
 import pytest
 import websockets.sync.client as sockets
@@ -97,6 +100,26 @@ def test_half_a_character_is_no_text(server, wire):
     body = b'{"id": "%s", "action": "\\ud800", "turn": 1}' % id.encode()
     assert httpx.post(f"{server[0]}/v1/step", content=body).status_code == 400
     assert wire.get("observe", id=id)["turn"] == 0
+
+
+def test_endless_headers_are_refused(server):
+    host, _, port = server[0].removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(b"GET /v1/health HTTP/1.1\r\nX-Long: ")
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            send_for_ever(connection)
+
+
+def send_for_ever(connection):
+    for _ in range(300):
+        connection.sendall(b"x" * 10_000)
+        time.sleep(0.001)
+
+
+def test_a_body_behind_short_headers_may_be_longer_than_headers_may(server):
+    body = b'{"env": "maze"%s}' % (b" " * 49_000)
+    for _ in range(3):
+        assert httpx.post(f"{server[0]}/v1/create", content=body).status_code == 200
 
 
 def test_unknown_names_and_paths_have_codes(server, wire):
