@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 NUM_ACTIONS = 1000
-NAMES = ("textcraft", "babyai", "maze", "wordle")
+NUM_ITEMS = {"textcraft": 1000, "babyai": 1000, "maze": 1000, "wordle": 1000, "sciworld": 5}
+"""Items that are played, over and over, by environment. SciWorld's experts take seconds of Java for each."""
 
 
 def record(path: Path) -> None:
@@ -26,15 +27,15 @@ def record(path: Path) -> None:
     from whet.envs import ENVIRONMENTS
 
     episodes = []
-    for name in NAMES:
+    for name, num_items in NUM_ITEMS.items():
         info = ENVIRONMENTS.get(name)
         env: Any = info.make()
-        num_actions, index, items = 0, 0, info.splits()["train"]
+        num_actions, index, items = 0, 0, info.splits()["train"][:num_items]
         while num_actions < NUM_ACTIONS:
             turns, is_over = [["", env.reset(items[index % len(items)], seed=3)[0], None, False]], False
             moves = iter(info.expert(env, seed=3)) if info.expert is not None else iter(())
-            while not is_over and num_actions < NUM_ACTIONS:
-                action = next(moves)[1]
+            while not is_over and num_actions < NUM_ACTIONS and (move := next(moves, None)) is not None:
+                action = move[1]
                 observation, reward, terminated, truncated, _ = env.step(action)
                 is_over = terminated or truncated
                 turns.append([action, observation, reward, is_over])

@@ -15,7 +15,7 @@ from whet.distribution import version
 from whet.envs.server.requests import answered, body_of, flag_in, number_in, object_in, table_in, text_in
 from whet.envs.server.served import Served
 from whet.envs.server.sessions import Session, Sessions
-from whet.envs.wire import MAX_BATCH, MAX_KEY_CHARS, PREFIX, Answer, WireError, description_json
+from whet.envs.wire import MAX_BATCH, MAX_KEY_CHARS, PREFIX, Answer, WireError
 from whet.types import in_brief
 
 AT_ONCE = 64
@@ -113,11 +113,7 @@ class Api:
     async def info(self, request: Request) -> Response:
         served = self._served(request.path_params["name"])
         settings = served.with_settings(object_in(request.query_params.get("settings", "{}")))
-
-        def described() -> dict[str, Any]:
-            return description_json(served.info.settled(settings))
-
-        return answered(await asyncio.to_thread(described))
+        return answered(await asyncio.to_thread(served.described, settings))
 
     async def health(self, _: Request) -> Response:
         sessions = self.sessions

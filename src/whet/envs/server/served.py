@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
 from whet.envs.registry import ENVIRONMENTS
 from whet.envs.user_environment import takes
-from whet.envs.wire import WireError
+from whet.envs.wire import WireError, description_json
 from whet.errors import text_of
 from whet.registry import UnknownName
 from whet.types import in_brief
@@ -50,8 +51,29 @@ class Served:
         return joined
 
     def splits(self) -> Mapping[str, Sequence[int]]:
-        """The items by split."""
-        return self.info.splits()
+        """The items by split.
+
+        Raises: WireError where they cannot be read.
+        """
+        with self._asked():
+            return self.info.splits()
+
+    def described(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The environment under these settings, for a client.
+
+        Raises: WireError where it cannot be described.
+        """
+        with self._asked():
+            return description_json(self.info.settled(settings))
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """What a user's function raises is an error of the environment."""
+        try:
+            yield
+        except Exception as error:
+            message = f"{self.info.name}: {type(error).__name__}: {text_of(error)}"
+            raise WireError("env_error", message) from error
 
     def split(self, name: str) -> Sequence[int]:
         """The items of a split.
