@@ -101,3 +101,16 @@ def test_settings_reach_the_environment_on_the_server(server, tmp_path):
 def test_a_setting_beside_no_address_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="url has no default"):
         whet.train("agent_grpo", out=tmp_path / "run", **settings({"maze": {"share": 2.0}}))
+
+
+def test_an_agent_is_measured_on_a_server(server):
+    """With the numbers of the same measurement in process, without the expert's, which is in process alone."""
+    said = []
+    for env in ("maze", f"maze={server.url}"):
+        args = ["eval", "--policy", str(agent_model()), "--env", env, "data.num_test=2", "rules=false"]
+        done = CliRunner().invoke(app, [*args, "sampling.max_new_tokens=24", "evaluation.max_turns=2"])
+        assert done.exit_code == 0, done.output
+        rows = [line.split() for line in done.output.splitlines()]
+        said.append([row for row in rows if row and row[0] in ("Policy", "Random", "Constant") and len(row) == 8])
+    assert said[0] == said[1]
+    assert len(said[0]) == 3
