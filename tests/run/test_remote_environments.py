@@ -36,16 +36,17 @@ def in_process(tmp_path_factory):
     return out
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.1])
-def test_a_run_has_the_bits_of_the_one_in_process(tmp_path, server, in_process, share):
-    """Also where connections are cut: before a request has arrived, and after it was answered."""
-    proxy = CuttingProxy(server.port, share=share, seed=5)
+@pytest.mark.parametrize(("way", "share"), [("fine", 0.0), ("cut", 0.01), ("cut", 0.1), ("slow", 0.2)])
+def test_a_run_has_the_bits_of_the_one_in_process(tmp_path, server, in_process, way, share):
+    """Also where connections are cut, before a request has arrived or after it was answered, and where answers come
+    late and in another order."""
+    proxy = CuttingProxy(server.port, way=way, share=share, slow_s=0.1, seed=5)
     try:
-        url = proxy.url if share else server.url
-        whet.train("agent_grpo", out=tmp_path / "run", **settings({"name": "maze", "url": url, "reconnects": 6}))
+        whet.train("agent_grpo", out=tmp_path / "run", **settings({"name": "maze", "url": proxy.url}))
     finally:
         proxy.close()
     same_bits(in_process, tmp_path / "run")
+    assert proxy.counts["requests"] > 200
     assert share < 0.1 or proxy.counts["spoilt"] > 10
 
 
@@ -100,3 +101,16 @@ def test_settings_reach_the_environment_on_the_server(server, tmp_path):
 def test_a_setting_beside_no_address_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="url has no default"):
         whet.train("agent_grpo", out=tmp_path / "run", **settings({"maze": {"share": 2.0}}))
+
+
+def test_an_agent_is_measured_on_a_server(server):
+    """With the numbers of the same measurement in process, without the expert's, which is in process alone."""
+    said = []
+    for env in ("maze", f"maze={server.url}"):
+        args = ["eval", "--policy", str(agent_model()), "--env", env, "data.num_test=2", "rules=false"]
+        done = CliRunner().invoke(app, [*args, "sampling.max_new_tokens=24", "evaluation.max_turns=2"])
+        assert done.exit_code == 0, done.output
+        rows = [line.split() for line in done.output.splitlines()]
+        said.append([row for row in rows if row and row[0] in ("Policy", "Random", "Constant") and len(row) == 8])
+    assert said[0] == said[1]
+    assert len(said[0]) == 3

@@ -45,7 +45,7 @@ class OpenEnvServer:
         said = self.pages.get(request.path)
         status = http.HTTPStatus.OK if said is not None else http.HTTPStatus.NOT_FOUND
         body = json.dumps(said if said is not None else {"detail": "Not Found"}).encode()
-        return Response(status, status.phrase, Headers({"Content-Length": str(len(body))}), body)
+        return Response(status, status.phrase, Headers({"Content-Length": str(len(body)), "Connection": "close"}), body)
 
     def _play(self, socket: Any) -> None:
         for text in socket:

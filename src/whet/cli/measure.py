@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -62,7 +63,10 @@ def evaluate(
         str, typer.Option(help="An agent to measure: a model's folder, or the URL of an endpoint (with --model).")
     ] = "",
     model: Annotated[str, typer.Option(help="Of the endpoint, the model's name.")] = "",
-    env: Annotated[str, typer.Option(help="The environments that it acts in, separated by commas.")] = "",
+    env: Annotated[
+        str,
+        typer.Option(help="The environments that it acts in, separated by commas; NAME=URL for one on a server."),
+    ] = "",
     published: Annotated[
         str,
         typer.Option(
@@ -333,7 +337,7 @@ def _scale(config: RunConfig, run: Path | None, strategy: str, budget: str, more
 
 def agent_settings(policy: str, model: str, env: str) -> list[str]:
     """The settings that the options for agents stand for."""
-    found = [f"data.env=[{env}]"] if env else []
+    found = [f"data.env={_environments(env)}"] if env else []
     if model and not policy.startswith(("http://", "https://")):
         raise usage("--model is of an endpoint: give its URL as --policy, or leave --model out")
     if policy.startswith(("http://", "https://")):
@@ -341,6 +345,14 @@ def agent_settings(policy: str, model: str, env: str) -> list[str]:
             raise usage("an endpoint serves models by name: give --model too")
         return [*found, "policy.kind=endpoint", f"policy.url={policy}", f"policy.model={model}"]
     return [*found, f"policy.path={policy}"] if policy else found
+
+
+def _environments(env: str) -> str:
+    """The setting that names environments, those on servers by their addresses."""
+    parts = [part.strip().partition("=") for part in env.split(",")]
+    if not any(mark for _, mark, _ in parts):
+        return f"[{env}]"
+    return json.dumps({name: {"url": url} if mark else 1.0 for name, mark, url in parts})
 
 
 def _print_samples(found: Mapping[str, Mapping[str, float | None]]) -> None:
