@@ -56,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "tasks": rooms("config digests distribution errors near registry sandbox seeds types"),
     "grading": rooms("errors plugin_modules plugins registry sandbox tasks types"),
     "envs": rooms("config distribution errors grading registry sandbox seeds tasks types"),
-    "trajectories": rooms("chat distribution envs errors files seeds tasks types"),
+    "trajectories": rooms("chat distribution envs errors files seeds tasks tool_calls types"),
     "models": rooms("chat config digests distribution errors files tasks tool_calls types"),
     "engines": rooms("config distribution errors files models seeds types"),
     "trainer": rooms(  # no rollout, and no method
@@ -83,8 +83,8 @@ ALLOWED: dict[str, set[str]] = {
         "chat config distribution engines errors grading methods models rollout run seeds tasks tool_calls types"
     ),
     "cli": rooms(
-        "api cluster config distribution environment envs errors evaluation exits methods models plugins registry "
-        "report run run_folder serve trajectories types"
+        "api cluster config distribution environment envs errors evaluation exits methods models plugin_modules "
+        "plugins registry report run run_folder serve trajectories types"
     ),
     "__main__": rooms("cli"),
 }

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from random import Random
 from typing import Any
 
@@ -15,6 +13,7 @@ from whet.config.environment_data import EnvironmentData
 from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
 from whet.envs.formats import THOUGHT, react, write
 from whet.envs.retries import CLOSE_S, close_within
+from whet.envs.rules import rules_text
 from whet.rollout.agent import ITEM
 from whet.tasks.prompts import Message
 from whet.tasks.splits import Problems
@@ -159,10 +158,7 @@ def rules_of(info: EnvironmentInfo, format: str = "react") -> Rules:
 
     Raises: ConfigError if the environment has no functions.
     """
-    text = info.rules
-    if re.fullmatch(r"[a-z_]{1,40}", info.rules):
-        place = files("whet.envs") / "prompts" / f"{info.rules}.md"
-        text = place.read_text(encoding="utf-8").strip() if place.is_file() else info.rules
+    text = rules_text(info.rules)
     before, mark, example = text.rpartition(THOUGHT)
     if format == "react" or not mark:
         return Rules(text)

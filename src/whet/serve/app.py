@@ -34,6 +34,9 @@ from whet.types import in_brief
 logger = logging.getLogger(__name__)
 MAX_BODY_BYTES = 2_000_000
 """Default limit on a request's body: half a million tokens of prose."""
+KEEP_ALIVE_S = 75
+"""Seconds that an idle connection stays open. Clients that reuse connections (httpx: 5 s) close first. With uvicorn's
+5 s, a request now and then went into a connection that was just being closed."""
 GRACE_S = 30
 """Seconds that replies may take to end once the server stops."""
 
@@ -180,6 +183,7 @@ def serve(
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=GRACE_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
         lifespan="on",
     )
     _Server(settings).run(sockets=[listener])

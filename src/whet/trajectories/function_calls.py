@@ -69,8 +69,7 @@ def parser_of(functions: Functions) -> Parser:
         try:
             call = _call(text)
             thought = _whole(call["thought"])
-            templates, arguments = functions[_whole(call["function_name"])], call["arguments"]
-            return Parsed(thought, fill(_fitting(_each(templates), arguments), arguments))
+            return Parsed(thought, action_of(functions, _whole(call["function_name"]), call["arguments"]))
         except (ValueError, KeyError, TypeError, RecursionError):
             return Parsed(thought, "", INVALID_ACTION, shows_again=True)
 
@@ -81,7 +80,7 @@ def writer_of(functions: Functions, env: str) -> Writer:
     """A writer of calls of these functions. It raises EnvError for an action without a function."""
 
     def write(thought: str, action: str) -> str:
-        choices = ((name, template) for name, templates in functions.items() for template in _each(templates))
+        choices = ((name, template) for name, templates in functions.items() for template in templates_of(templates))
         for name, template in choices:
             arguments = match(template, action)
             if arguments is not None:
@@ -92,6 +91,21 @@ def writer_of(functions: Functions, env: str) -> Writer:
         )
 
     return write
+
+
+def action_of(functions: Functions, name: str, arguments: Any) -> str:
+    """The action of a call.
+
+    Raises: ValueError where there is no such function, or the arguments are not the function's.
+    """
+    if name not in functions:
+        raise ValueError("no such function")
+    return fill(_fitting(templates_of(functions[name]), arguments), arguments)
+
+
+def placeholders(template: str) -> list[str]:
+    """The names of a template's arguments, in order."""
+    return _PLACEHOLDER.findall(template)
 
 
 def fill(template: str, arguments: Mapping[str, Any]) -> str:
@@ -165,7 +179,8 @@ def _is_number(value: str) -> bool:
     return value.isascii() and value.isdigit()
 
 
-def _each(templates: str | tuple[str, ...]) -> tuple[str, ...]:
+def templates_of(templates: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The templates of one function."""
     return (templates,) if isinstance(templates, str) else templates
 
 
@@ -173,7 +188,7 @@ def _fitting(templates: tuple[str, ...], arguments: Any) -> str:
     """The template with just these arguments."""
     if isinstance(arguments, dict):
         for template in templates:
-            if set(_PLACEHOLDER.findall(template)) == set(arguments):
+            if set(placeholders(template)) == set(arguments):
                 return template
     raise ValueError("not the function's arguments")
 
@@ -194,7 +209,7 @@ def signatures(functions: Functions) -> str:
     """A line for each function: its name and arguments."""
     lines = []
     for name, templates in functions.items():
-        taken = (", ".join(_PLACEHOLDER.findall(template)) for template in _each(templates))
+        taken = (", ".join(placeholders(template)) for template in templates_of(templates))
         lines.append("- " + " or ".join(f"`{name}({names})`" for names in taken))
     return "\n".join(lines)
 
