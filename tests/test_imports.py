@@ -121,7 +121,7 @@ INSTANT = ("cli", "api", "cluster")
 LATE = (
     *("peft", "math_verify", "plotly", "reasoning_gym", "pyarrow", "datasets", "huggingface_hub", "openai"),
     "httpx",  # comes with openai
-    *("scienceworld", "py4j", "minigrid", "gymnasium"),
+    *("scienceworld", "py4j", "minigrid", "gymnasium", "verifiers"),
 )
 """Optional or slow: a function may import them."""
 
