@@ -57,7 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "tasks": rooms("config digests distribution errors near registry sandbox seeds types"),
     "grading": rooms("errors plugin_modules plugins registry sandbox tasks types"),
     "envs": rooms("config distribution errors grading registry sandbox seeds tasks types web"),
-    "trajectories": rooms("chat distribution envs errors files seeds tasks types"),
+    "trajectories": rooms("chat distribution envs errors files seeds tasks tool_calls types"),
     "models": rooms("chat config digests distribution errors files tasks tool_calls types"),
     "engines": rooms("config distribution errors files models seeds types"),
     "trainer": rooms(  # no rollout, and no method
@@ -86,8 +86,8 @@ ALLOWED: dict[str, set[str]] = {
         "chat config distribution engines errors grading methods models rollout run seeds tasks tool_calls types web"
     ),
     "cli": rooms(
-        "api cluster config distribution environment envs errors evaluation exits methods models plugins registry "
-        "report run run_folder serve tracking trajectories types web"
+        "api cluster config distribution environment envs errors evaluation exits methods models plugin_modules "
+        "plugins registry report run run_folder serve tracking trajectories types web"
     ),
     "__main__": rooms("cli"),
 }
@@ -128,7 +128,7 @@ LATE = (
     "httpx",  # comes with openai
     "websockets",
     *("trackio", "wandb"),
-    *("scienceworld", "py4j", "minigrid", "gymnasium"),
+    *("scienceworld", "py4j", "minigrid", "gymnasium", "verifiers"),
 )
 """Optional or slow: a function may import them."""
 

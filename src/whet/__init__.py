@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
     from whet.envs import ENVIRONMENTS
     from whet.envs.adapters import from_gymnasium, from_reasoning_gym
     from whet.envs.plugin import env
+    from whet.envs.verifiers_tasks import from_verifiers
     from whet.errors import WhetError
     from whet.evaluation.inference_scaling import STRATEGIES, Strategy, strategy
     from whet.evaluation.user_benchmarks import BENCHMARKS, benchmark
@@ -77,6 +78,7 @@ __all__ = [
     "from_gymnasium",
     "from_reasoning_gym",
     "from_trl",
+    "from_verifiers",
     "from_verl",
     "grader",
     "load_actor",
@@ -104,6 +106,7 @@ _PLACES = {
     "whet.credit.advantages": ("ADVANTAGES", "advantage"),
     "whet.envs": ("ENVIRONMENTS",),
     "whet.envs.adapters": ("from_gymnasium", "from_reasoning_gym"),
+    "whet.envs.verifiers_tasks": ("from_verifiers",),
     "whet.envs.plugin": ("env",),
     "whet.errors": ("WhetError",),
     "whet.evaluation.user_benchmarks": ("BENCHMARKS", "benchmark"),

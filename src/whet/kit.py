@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
     from whet.digests import read_bytes, read_text
     from whet.envs.adapters import from_gymnasium, from_reasoning_gym
     from whet.envs.plugin import env
+    from whet.envs.verifiers_tasks import from_verifiers
     from whet.errors import RunError, WhetError
     from whet.evaluation.agents import succeeded, turns_of
     from whet.evaluation.inference_scaling import Strategy, strategy
@@ -157,6 +158,7 @@ __all__ = [
     "from_gymnasium",
     "from_reasoning_gym",
     "from_trl",
+    "from_verifiers",
     "from_verl",
     "gated",
     "grader",
@@ -231,6 +233,7 @@ _PLACES = {
     "whet.credit.views": ("joined",),
     "whet.digests": ("read_bytes", "read_text"),
     "whet.envs.adapters": ("from_gymnasium", "from_reasoning_gym"),
+    "whet.envs.verifiers_tasks": ("from_verifiers",),
     "whet.envs.plugin": ("env",),
     "whet.errors": ("RunError", "WhetError"),
     "whet.evaluation.agents": ("succeeded", "turns_of"),

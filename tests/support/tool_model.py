@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,37 +41,47 @@ def calling(answer: str) -> tuple[list[dict[str, str]], str]:
     return messages, json.dumps([ADD])
 
 
-def tool_tokenizer() -> PreTrainedTokenizerBase:
+def tool_tokenizer(
+    tools: Sequence[dict[str, Any]] = (ADD,), asked: str = ASKED["content"], replies: Sequence[str] = (CALLS, SAYS)
+) -> PreTrainedTokenizerBase:
+    """A tokenizer with Qwen2.5's chat template, whose pieces suit these texts."""
     template = (TEMPLATES / "qwen2_5.jinja").read_text(encoding="utf-8")
-    plain = qwen2_style(template=template)
-    shown = plain.apply_chat_template([ASKED], tools=[ADD], add_generation_prompt=True, tokenize=False)
-    return qwen2_style(
-        template=template, said=[str(shown), CALLS, SAYS, "<tool_response>\n12\n</tool_response>"], size=700
+    chat = [{"role": "user", "content": asked}]
+    shown = qwen2_style(template=template).apply_chat_template(
+        chat, tools=[*tools], add_generation_prompt=True, tokenize=False
     )
+    said = [str(shown), *replies, "<tool_response>\n12\n</tool_response>"]
+    return qwen2_style(template=template, said=said, size=700)
 
 
-def tool_policy() -> Policy:
-    """It takes some seconds to learn."""
+def calling_model(
+    tokenizer: PreTrainedTokenizerBase,
+    examples: Sequence[tuple[list[dict[str, str]], str]],
+    tools: Sequence[dict[str, Any]],
+) -> tuple[Qwen2ForCausalLM, int]:
+    """A small model that has learnt these replies by heart, and its end token. It takes some seconds to learn."""
     torch.manual_seed(0)
-    tokenizer = tool_tokenizer()
     config = Qwen2Config(
         vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=1024, tie_word_embeddings=True,
+        num_key_value_heads=2, max_position_embeddings=2048, tie_word_embeddings=True,
     )  # fmt: skip
     model = Qwen2ForCausalLM(config)
     end = tokenizer.convert_tokens_to_ids(MARKS[2])
-    after, tools = calling("12")
-    examples = [
-        (render(tokenizer, [ASKED], tools=tools), [*text_ids(tokenizer, CALLS), end]),
-        (render(tokenizer, after, tools=tools), [*text_ids(tokenizer, SAYS), end]),
-    ]
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(60):
-        for prompt, reply in examples:
-            ids = torch.tensor([[*prompt, *reply]])
-            labels = torch.tensor([[-100] * len(prompt) + reply])
-            loss = model(input_ids=ids, labels=labels).loss
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-    return Policy("policy", model.eval(), tokenizer, stop_ids=frozenset({end}))
+    for step in range(120):
+        messages, reply = examples[step % len(examples)]
+        prompt, written = render(tokenizer, messages, tools=json.dumps([*tools])), [*text_ids(tokenizer, reply), end]
+        labels = torch.tensor([[-100] * len(prompt) + written])
+        loss = model(input_ids=torch.tensor([[*prompt, *written]]), labels=labels).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.eval(), end
+
+
+def tool_policy() -> Policy:
+    """It calls `add`, and tells the answer."""
+    tokenizer = tool_tokenizer()
+    after, _ = calling("12")
+    model, end = calling_model(tokenizer, [([ASKED], CALLS), (after, SAYS)], [ADD])
+    return Policy("policy", model, tokenizer, stop_ids=frozenset({end}))

@@ -29,6 +29,9 @@ from whet.web.server import address_of, listen, run_until_signal
 logger = logging.getLogger(__name__)
 MAX_BODY_BYTES = 2_000_000
 """Default limit on a request's body: half a million tokens of prose."""
+KEEP_ALIVE_S = 75
+"""Seconds that an idle connection stays open. Clients that reuse connections (httpx: 5 s) close first. With uvicorn's
+5 s, a request now and then went into a connection that was just being closed."""
 GRACE_S = 30
 """Seconds that replies may take to end once the server stops."""
 
@@ -145,4 +148,5 @@ def serve(
     """
     listener = listen(host, port)
     started(address_of(host, listener))
-    run_until_signal(app_of(served, max_body_bytes=max_body_bytes, api_key=api_key), listener, grace_s=GRACE_S)
+    app = app_of(served, max_body_bytes=max_body_bytes, api_key=api_key)
+    run_until_signal(app, listener, grace_s=GRACE_S, timeout_keep_alive=KEEP_ALIVE_S)

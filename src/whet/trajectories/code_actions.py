@@ -25,8 +25,8 @@ from whet.trajectories.function_calls import (
     called,
     fill,
     fitting,
-    names_of,
     no_function,
+    placeholders,
     templates_of,
 )
 
@@ -46,7 +46,7 @@ def parser_of(functions: Functions) -> Parser:
             name, positional, named = _call(code)
             thought = _comments(code)
             templates = templates_of(functions[name])
-            names = names_of(templates[0])  # the first template has all arguments
+            names = placeholders(templates[0])  # the first template has all arguments
             arguments = dict(zip(names, positional, strict=False)) | named
             if len(arguments) < len(positional) + len(named):
                 raise ValueError("an argument too many, or twice")

@@ -69,8 +69,7 @@ def parser_of(functions: Functions) -> Parser:
         try:
             call = _call(text)
             thought = _whole(call["thought"])
-            templates, arguments = functions[_whole(call["function_name"])], call["arguments"]
-            return Parsed(thought, fill(fitting(templates_of(templates), arguments), arguments))
+            return Parsed(thought, action_of(functions, _whole(call["function_name"]), call["arguments"]))
         except (ValueError, KeyError, TypeError, RecursionError):
             return Parsed(thought, "", INVALID_ACTION, shows_again=True)
 
@@ -106,6 +105,21 @@ def called(functions: Functions, action: str) -> tuple[str, dict[str, str]] | No
             if arguments is not None:
                 return name, arguments
     return None
+
+
+def action_of(functions: Functions, name: str, arguments: Any) -> str:
+    """The action of a call.
+
+    Raises: ValueError where there is no such function, or the arguments are not the function's.
+    """
+    if name not in functions:
+        raise ValueError("no such function")
+    return fill(fitting(templates_of(functions[name]), arguments), arguments)
+
+
+def placeholders(template: str) -> list[str]:
+    """The names of a template's arguments, in order."""
+    return _PLACEHOLDER.findall(template)
 
 
 def fill(template: str, arguments: Mapping[str, Any]) -> str:
@@ -179,12 +193,8 @@ def _is_number(value: str) -> bool:
     return value.isascii() and value.isdigit()
 
 
-def names_of(template: str) -> list[str]:
-    """The arguments of a template, in their order."""
-    return _PLACEHOLDER.findall(template)
-
-
 def templates_of(templates: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The templates of one function."""
     return (templates,) if isinstance(templates, str) else templates
 
 
@@ -195,7 +205,7 @@ def fitting(templates: tuple[str, ...], arguments: Any) -> str:
     """
     if isinstance(arguments, dict):
         for template in templates:
-            if set(names_of(template)) == set(arguments):
+            if set(placeholders(template)) == set(arguments):
                 return template
     raise ValueError("not the function's arguments")
 
@@ -216,7 +226,7 @@ def signatures(functions: Functions) -> str:
     """A line for each function: its name and arguments."""
     lines = []
     for name, templates in functions.items():
-        taken = (", ".join(names_of(template)) for template in templates_of(templates))
+        taken = (", ".join(placeholders(template)) for template in templates_of(templates))
         lines.append("- " + " or ".join(f"`{name}({names})`" for names in taken))
     return "\n".join(lines)
 
