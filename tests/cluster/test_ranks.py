@@ -6,8 +6,10 @@ Programs run under torchrun with gloo. NCCL has not been run.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -120,3 +122,22 @@ def test_checkpoints_pass_between_any_numbers_of_ranks_bit_for_bit(tmp_path):
             assert all(torch.equal(again[name], tensor) for name, tensor in saved.items()), (folder, file)
         AutoModelForCausalLM.from_pretrained(folder / "float32")
         AutoModelForCausalLM.from_pretrained(folder / "bfloat16")
+
+
+def test_ctrl_c_under_torchrun_lets_the_run_save(tmp_path):
+    sizes = ("prompts_per_step=4", "data.num_test=4", "data.num_validation=4", "evaluation.num_samples=1")
+    command = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "whet.cluster")
+    log, out = tmp_path / "log", tmp_path / "run"
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    with log.open("w") as file:
+        arguments = [sys.executable, *command, "train", "grpo", "num_steps=500", *sizes, "--out", str(out)]
+        run = subprocess.Popen(arguments, stdout=file, stderr=file, env=env)
+    deadline = time.monotonic() + 200
+    while not (out / "checkpoints").exists() and run.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.2)
+    run.send_signal(signal.SIGINT)  # torchrun passes it on to all ranks
+    run.wait(timeout=60)
+    text = log.read_text()
+    assert "stopped and saved in" in text, text[-3000:]
+    assert "mistake in whet" not in text
+    assert "[rank1]" not in text
