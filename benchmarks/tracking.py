@@ -211,6 +211,10 @@ def cost(root: Path, packages: Path | None) -> list[dict[str, Any]]:
     """A line for each thing that a run does for a tracker: its CPU time in this process."""
     run = root / "without_0"
     os.environ.update(environment(packages))
+    sys.path += [str(packages)] if packages else []
+
+    def fail(text: str) -> None:
+        raise AssertionError(text)
 
     def milliseconds(work: Callable[[], object]) -> float:
         started = time.process_time()
@@ -219,7 +223,7 @@ def cost(root: Path, packages: Path | None) -> list[dict[str, Any]]:
 
     parts: dict[str, list[float]] = {"start": [], "look, 1,000 steps": [], "close": []}
     for _ in range(COSTS):
-        trackers = Beside(run, ["tensorboard"], lambda text: None)
+        trackers = Beside(run, ["tensorboard"], fail)
         parts["start"].append(milliseconds(trackers.start))
         parts["look, 1,000 steps"].append(milliseconds(lambda t=trackers: [t.look() for _ in range(1000)]))
         parts["close"].append(milliseconds(trackers.close))
@@ -248,14 +252,25 @@ TITLES = {
     "beside": "## What it costs the run",
     "cost": "## What the run itself does for a tracker",
 }
+EXPLAINED = {
+    "once": "A run of 200 steps, killed twice, while `whet track --follow` sent it to each real package, offline. "
+    "`once`: numbers that the tracker holds once, at their step. `other`: numbers with another value than in metrics.jsonl.",
+    "beside": "Medians. `stopped`: the tracker's process got SIGSTOP for 60 s; `killed`: SIGKILL. The bits are those "
+    "of the first run without a tracker. Load of the machine at the end: {load}. Where it is above the number of cores, "
+    "`wall_s` says what else ran, and `cpu_s` varies by a tenth between equal runs.",
+    "cost": "CPU time of the run's process, the median of nine. A run waits for nothing else.",
+}
 
 
 def as_markdown(results: Mapping[str, Any]) -> str:
-    parts = ["# Trackers: each step once, and what they cost a run\n", f"{results['machine']}\n"]
+    where = results["machine"]
+    made = f"{where['processor']}, {where['num_cores']} cores, Python {where['python']}, commit {where['commit']}"
+    parts = ["# Trackers: each step once, and what they cost a run\n", f"`python benchmarks/tracking.py`; {made}.\n"]
     for name, title in TITLES.items():
         if lines := results.get(name):
+            text = EXPLAINED[name].format(load=results.get("load", ""))
             columns = [column for column in lines[0] if not isinstance(lines[0][column], list)]
-            parts += [title, "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+            parts += [title, "", text, "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
             parts += ["| " + " | ".join(str(line[column]) for column in columns) + " |" for line in lines]
             parts.append("")
     return "\n".join(parts)
@@ -282,6 +297,8 @@ def main() -> None:
     file = RESULTS / "tracking.json"
     results = json.loads(file.read_text()) if file.exists() else {}
     results |= {"machine": machine_now(), given.part: lines}
+    if given.part == "beside":
+        results["load"] = round(os.getloadavg()[2], 1)
     write("tracking", results, as_markdown(results))
     print(json.dumps(lines, indent=1))
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,9 @@ BATCH = 200
 POLL_S = 2.0
 """Seconds between two looks at the logs."""
 NOTES_EVERY_S = 60.0
-"""Seconds between two readings of a run's health while it goes on. Each reads the whole folder."""
+"""Seconds between two readings of a run's health while it goes on, at least. Each reads the whole folder."""
+NOTES_SHARE = 0.02
+"""Of the time: what these readings may take."""
 ALERTS = {"warning": "warning", "error": "error", "critical": "error", "watch": "warning", "bad": "error"}
 """Levels of events and of health notes, as levels of alerts. Others are no alerts."""
 
@@ -73,9 +74,12 @@ class Feed:
     _tails: dict[Path, Tail] = field(default_factory=dict)
     _traces: dict[tuple[str, int], list[TraceRecord]] = field(default_factory=dict)
     """Episodes by phase and step, whose step is not sent yet."""
+    _trace_steps: dict[str, int] = field(default_factory=dict)
+    """By phase, the step of the last trace that was read."""
     _num_events: int = 0
     """Lines before the position in events.jsonl."""
-    _notes_at: float = field(default_factory=time.monotonic)
+    _notes_at: float = field(default_factory=lambda: time.monotonic() + NOTES_EVERY_S)
+    """When the run's health is looked at next."""
 
     def __post_init__(self) -> None:
         check_kind(self.kind)
@@ -111,15 +115,16 @@ class Feed:
         """
         self._check_same_run()
         while rows := self._new_steps():
-            self._read_traces()
             for start in range(0, len(rows), BATCH):
                 for row in rows[start : start + BATCH]:
                     self._send_step(row)
                 self._save()
         self._send_events()
-        if time.monotonic() - self._notes_at > NOTES_EVERY_S and self._tracker is not None:
+        if time.monotonic() > self._notes_at and self._tracker is not None:
+            started = time.process_time()
             self._send_notes()
-            self._notes_at = time.monotonic()
+            self._save()
+            self._notes_at = time.monotonic() + max(NOTES_EVERY_S, (time.process_time() - started) / NOTES_SHARE)
 
     def finish(self) -> None:
         """Send the final table and the run's health, and end the tracker.
@@ -176,21 +181,22 @@ class Feed:
         phases = list(self._last_steps)
         return sum(self._last_steps[name] for name in phases[: phases.index(phase)])
 
-    def _read_traces(self) -> None:
-        """Read the traces of steps that are not sent yet."""
-        who = self._report_spec().who
-        for path in sorted((self.run / "traces").glob("*.jsonl")):
-            tail = self._tail(path)
-            while True:
-                rows, was_cut = tail.read()
-                if was_cut:
-                    self._traces = {key: value for key, value in self._traces.items() if key[0] != path.stem}
-                for row in rows:
-                    trace = trace_of(row, who)
-                    if not self.sent.has(trace.phase, trace.step):
-                        self._traces.setdefault((trace.phase, trace.step), []).append(trace)
-                if not rows:
-                    break
+    def _traces_of(self, phase: str, step: int) -> list[TraceRecord]:
+        """The first traces of a step that is not sent yet. Reads no further than it has to."""
+        while phase == Path(phase).name and self._trace_steps.get(phase, -1) <= step:
+            rows, was_cut = self._tail(self.run / "traces" / f"{phase}.jsonl").read()
+            if was_cut:
+                self._trace_steps.pop(phase, None)
+                self._traces = {key: value for key, value in self._traces.items() if key[0] != phase}
+            if not rows:
+                break
+            who = self._report_spec().who
+            for trace in (trace_of(row, who) for row in rows):
+                self._trace_steps[phase] = trace.step
+                several = self._traces.setdefault((phase, trace.step), [])
+                if trace.step >= step and len(several) < self.settings.num_traces:
+                    several.append(trace)
+        return self._traces.pop((phase, step), [])
 
     def _report_spec(self) -> Any:
         try:
@@ -225,10 +231,9 @@ class Feed:
             if key not in ("phase", "step") and not isinstance(raw, bool) and (value := number(raw)) is not None
         }
         tracker.log(total, numbers)
-        episodes = self._traces.pop((phase, step), [])
-        if sample := list(islice(episodes, self.settings.num_traces)):
-            tracker.traces(total, sample)
-            self.counts.traces += len(sample)
+        if episodes := self._traces_of(phase, step):
+            tracker.traces(total, episodes)
+            self.counts.traces += len(episodes)
         self._step = total
         self.sent.steps[phase] = step
         self.counts.steps += 1
