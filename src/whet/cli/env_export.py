@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 
 from whet.cli.console import guarded, out, usage
-from whet.cli.envs import NameArgument, _info, _settings, env_app
+from whet.cli.envs import NameArgument, _info, env_app, settings_of
 from whet.cli.own_files import PluginsCommand, PluginsOption
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def export(
     """
 
     def work() -> None:
-        info, options = _info(name, plugins), _settings(settings)
+        info, options = _info(name, plugins), settings_of(settings)
         if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
             raise usage(f"{folder} is there and not empty: give a new folder; nothing was written")
         try:
