@@ -254,9 +254,9 @@ TITLES = {
 }
 EXPLAINED = {
     "once": "A run of 200 steps, killed twice, while `whet track --follow` sent it to each real package, offline. "
-    "`once`: numbers that the tracker holds once, at their step. `other`: numbers with another value than in metrics.jsonl.",
+    "`once`: numbers that the tracker holds once, at their step. `other`: those with a value that metrics.jsonl lacks.",
     "beside": "Medians. `stopped`: the tracker's process got SIGSTOP for 60 s; `killed`: SIGKILL. The bits are those "
-    "of the first run without a tracker. Load of the machine at the end: {load}. Where it is above the number of cores, "
+    "of the first run without a tracker. Load of the machine: {load}. Where it is above the number of cores, "
     "`wall_s` says what else ran, and `cpu_s` varies by a tenth between equal runs.",
     "cost": "CPU time of the run's process, the median of nine. A run waits for nothing else.",
 }

@@ -86,7 +86,7 @@ def test_killed_after_it_was_made_longer_it_goes_on_as_the_longer_one(begun):
     [
         ("num_steps=1", "num_steps = 1 is less than the run's 2"),
         ("num_steps=2", "these are what it has already"),
-        ("group_size=4", "or other processes (cluster.workers=4), not group_size: 2 -> 4"),
+        ("group_size=4", "other trackers and callbacks (track=[tensorboard]), not group_size: 2 -> 4"),
         ("num_setps=3", "did you mean num_steps"),
     ],
 )

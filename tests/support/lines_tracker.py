@@ -1,6 +1,7 @@
 """A tracker whose files are lines of JSON."""
 
 import json
+import time
 from typing import Any
 
 from whet.tracking.protocol import Destination
@@ -41,3 +42,10 @@ class Lines:
 
     def end(self, summary):
         self._write("end", summary is not None)
+
+
+class Hangs(Lines):
+    """Never comes back from a step, as a server that takes and does not answer."""
+
+    def log(self, step, numbers):
+        time.sleep(600)

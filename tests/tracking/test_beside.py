@@ -95,6 +95,26 @@ def test_it_ends_with_the_process_that_started_it(run, step):
     wait_until(lambda: not is_running(pid))
 
 
+def test_a_tracker_that_hangs_ends_some_time_after_the_run(run, step):
+    step("train", 1)
+    code = "import sys; from pathlib import Path; from whet.tracking import process, protocol\n"
+    code += "protocol.KINDS['json'] = 'support.lines_tracker:Hangs'; process.GIVE_UP_S = 0.5; process.POLL_S = 0.1\n"
+    code += f"sys.exit(process.main(Path({str(run.path)!r}), 'json'))"
+    places = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": places},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: (run.path / "tracking/json/lines.jsonl").exists())  # it has begun, and hangs
+    assert process.poll() is None
+    _, errors = process.communicate(timeout=60)  # closes its input: the run has ended
+    assert process.returncode == 1
+    assert "gave up 0 s after the end of the run" in errors
+
+
 def is_running(pid):
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
