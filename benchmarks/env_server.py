@@ -221,8 +221,8 @@ def _ws(port: int, path: str) -> str:
 def shown(result: dict[str, Any]) -> str:
     names = {"v1": "whet /v1 (HTTP)", "ws": "whet /openenv (WebSocket)", "openenv": "openenv 0.10's own (WebSocket)"}
     lines = [
-        "| server | clients | steps/s | server CPU ms/step | p50 ms | p99 ms | errors |",
-        "|---|---|---|---|---|---|---|",
+        "| server | clients | steps/s | server CPU, ms a step | waited, ms a step | p50 ms | p99 ms | errors |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for clients in ("1", str(NUM_CLIENTS)):
         for side, one in result[clients].items():

@@ -98,7 +98,7 @@ def test_a_run_of_ours_learns_in_a_taskset_of_theirs(python, tmp_path):
     whet.env("goals_of_verifiers", splits=tasks.splits, max_turns=1, parser="plain")(tasks)
     run = whet.train(
         "agent_grpo", out=tmp_path / "run", progress=False, num_threads=1, num_steps=1, prompts_per_step=2,
-        group_size=2, format="plain", rules=False, sampling={"max_new_tokens": 8},
+        group_size=2, format="plain", rules="none", sampling={"max_new_tokens": 8},
         data={"env": "goals_of_verifiers", "num_validation": 1, "num_test": 2},
     )  # fmt: skip
     assert 0 <= run.table["after"]["reward"] <= 1

@@ -105,6 +105,8 @@ def test_item_numbers_come_back_in_their_order():
 
 def test_a_description_has_the_splits_and_subgroups_of_the_environment():
     for entry in ENVIRONMENTS:
+        if entry.origin != "whet":  # what other tests of this process have registered may be broken on purpose
+            continue
         info = entry.make()
         described = sent(description_json(info))
         for split, items in info.splits().items():

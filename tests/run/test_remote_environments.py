@@ -24,7 +24,7 @@ def server():
 def settings(env):
     return {
         "policy": {"path": str(agent_model())}, "data": {"env": env, "num_test": 2, "num_validation": 2},
-        "prompts_per_step": 4, "group_size": 3, "num_steps": 5, "num_threads": 1, "rules": False, "max_turns": 3,
+        "prompts_per_step": 4, "group_size": 3, "num_steps": 5, "num_threads": 1, "rules": "none", "max_turns": 3,
         "sampling": {"max_new_tokens": 24}, "evaluation": {"max_turns": 2}, "progress": False,
     }  # fmt: skip
 
@@ -62,7 +62,7 @@ def test_a_dry_run_asks_the_server(server, tmp_path):
     done = CliRunner().invoke(
         app,
         [
-            *("train", "agent_grpo", env, f"policy.path={agent_model()}", "rules=false", "prompts_per_step=4"),
+            *("train", "agent_grpo", env, f"policy.path={agent_model()}", "rules=none", "prompts_per_step=4"),
             *("--dry-run", "--out", str(tmp_path / "run")),
         ],
     )
@@ -107,7 +107,7 @@ def test_an_agent_is_measured_on_a_server(server):
     """With the numbers of the same measurement in process, without the expert's, which is in process alone."""
     said = []
     for env in ("maze", f"maze={server.url}"):
-        args = ["eval", "--policy", str(agent_model()), "--env", env, "data.num_test=2", "rules=false"]
+        args = ["eval", "--policy", str(agent_model()), "--env", env, "data.num_test=2", "rules=none"]
         done = CliRunner().invoke(app, [*args, "sampling.max_new_tokens=24", "evaluation.max_turns=2"])
         assert done.exit_code == 0, done.output
         rows = [line.split() for line in done.output.splitlines()]

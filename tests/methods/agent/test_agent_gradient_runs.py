@@ -26,7 +26,7 @@ def settings():
     return {
         "policy": {"path": str(agent_model())}, "data": {"env": {"maze": 3, "counting": 1}, "num_test": 2,
         "num_validation": 2}, "prompts_per_step": 4, "group_size": 3, "num_steps": 3, "num_threads": 1,
-        "rules": False, "sampling": {"max_new_tokens": 24}, "evaluation": {"max_turns": 2}, "progress": False,
+        "rules": "none", "sampling": {"max_new_tokens": 24}, "evaluation": {"max_turns": 2}, "progress": False,
         "schedule": {"max_turns": {"kind": "steps", "values": [1, 2, 3], "every": 1}},
     }  # fmt: skip
 
