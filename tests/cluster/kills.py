@@ -39,8 +39,8 @@ ACTORS = {"workers": "ray::WorkerProcess", "ranks": "ray::RankProcess"}
 NOT_COMPARED = ("time/", "throughput/", "cluster/")
 PAUSE_S = {"workers": (0.5, 4.0), "ranks": (2.0, 20.0), "controller": (0.0, 8.0)}
 """Seconds before a kill, at least and at most. A controller makes a step first."""
-ENDS_S = 30.0
-"""Seconds in which the processes of a killed run have to end."""
+ENDS_S = 120.0
+"""Seconds in which the processes of a killed run have to end. Ray's agents first try to reach it."""
 
 
 def start(folder: Path, kind: str) -> subprocess.Popen[bytes]:
