@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @env_app.command(cls=PluginsCommand)
 def check(
-    target: Annotated[
-        str, typer.Argument(metavar="NAME|URL", help="An environment here, or the address of a server of some.")
-    ],
+    target: Annotated[str, typer.Argument(metavar="NAME|URL", help="A registered environment, or a server's address.")],
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="Of the environment there. Default: all, on a whet server.")
+        str, typer.Argument(metavar="[NAME]", help="An environment of the server. A whet server's default: all.")
     ] = "",
-    items: Annotated[int, typer.Option(min=2, max=1000, help="Items that are looked at, from all splits.")] = 3,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value of the environment.")] = None,
+    items: Annotated[int, typer.Option(min=2, max=1000, help="Items to check, from all splits.")] = 3,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="key=value", help="A setting of the environment.")
+    ] = None,
     plugins: PluginsOption = None,
 ) -> None:
     """Check that an environment keeps the protocol: seeds, ends, rewards, forks. Exits with 1 where it does not.
@@ -34,7 +34,7 @@ def check(
     A URL is as in `data.env`: http://HOST:PORT of `whet env serve`, agentgym+http://... of AgentGym's servers,
     openenv+ws://... of OpenEnv's.
 
-    Examples: whet env check maze;  whet env check http://127.0.0.1:8000;
+    Examples: whet env check maze;  whet env check http://127.0.0.1:8001;
     whet env check agentgym+http://127.0.0.1:36001 textcraft
     """
 

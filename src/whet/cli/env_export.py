@@ -75,7 +75,7 @@ PLUGINS_BESIDE = {Library.trl: "MODULE", Library.verifiers: "MODULE", Library.op
 def export(
     name: NameArgument,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
-    library: Annotated[Library, typer.Option("--as", help="Whose form the package has.")],
+    library: Annotated[Library, typer.Option("--as", help="The library that the package is for.")],
     settings: Annotated[
         list[str] | None, typer.Argument(metavar="[key=value ...]", help="The environment's own settings.")
     ] = None,

@@ -61,8 +61,7 @@ def serve(
 ) -> None:
     """Serve environments to other processes and machines, at one address.
 
-    The same sessions are reached by three wires: /v1 (whet's own), /agentgym/NAME (AgentGym's clients) and
-    /openenv/NAME (OpenEnv's clients).
+    It speaks to three kinds of clients: whet's at /v1, AgentGym's at /agentgym/NAME, OpenEnv's at /openenv/NAME.
 
     Examples: whet env serve;  whet env serve textcraft maze --port 9000 --max-sessions 64
     """

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 def track(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, finished or not.")],
     to: Annotated[
-        str, typer.Option("--to", metavar="NAME[,NAME...]", help="Of tensorboard, trackio, wandb; several by commas.")
+        str, typer.Option("--to", metavar="NAME[,NAME...]", help="tensorboard, trackio or wandb; several by commas.")
     ],
     folder: Annotated[
         Path | None,
         typer.Option("--out", help="Folder for their files. Default: RUN/tracking/NAME; trackio has its own."),
     ] = None,
     project: Annotated[
-        str | None, typer.Option(help="The project there. Default: what the environment says, or whet.")
+        str | None, typer.Option(help="The tracker's project. Default: WANDB_PROJECT or TRACKIO_PROJECT, else whet.")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow/--once", help="Go on until the run has finished, or send what is there and leave.")
