@@ -60,7 +60,7 @@ class EnvironmentData(Config):
     env: Annotated[dict[str, ShareOrRemote], NameOf("environment")] = Field({})
     """Environments by name, each with its share of the training items that are drawn. Names alone may stand as they
     are (`data.env=babyai`, `data.env=maze,wordle`). `whet env list` has them. A remote one has the address of its
-    server (`data.env={name: textcraft, url: http://127.0.0.1:8000}`; of several: {textcraft: {url: ...}, maze: 1}).
+    server (`data.env={name: textcraft, url: http://127.0.0.1:8001}`; of several: {textcraft: {url: ...}, maze: 1}).
     {}: textcraft."""
     settings: dict[str, dict[str, Any]] = Field({})
     """By environment, its settings, such as {textcraft: {recipes: FOLDER}}."""
