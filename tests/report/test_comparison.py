@@ -93,6 +93,14 @@ def test_what_makes_a_comparison_doubtful_is_said(folders, tmp_path):
     assert "All runs have the same settings" in notes
 
 
+def test_a_page_takes_no_file_of_a_runs_place(folders, tmp_path):
+    comparison, metrics = compare_runs(folders), (folders[0] / "metrics.jsonl").read_bytes()
+    for place in (folders[0] / "metrics.jsonl", tmp_path / "nowhere" / "c.html", tmp_path):
+        with pytest.raises(ReportError, match="no page can be written to"):
+            write_comparison(comparison, place)
+    assert (folders[0] / "metrics.jsonl").read_bytes() == metrics
+
+
 @pytest.mark.parametrize("given", [[0], [0, 0]])
 def test_one_run_is_no_comparison(folders, given):
     with pytest.raises(ReportError, match="needs two runs at least"):

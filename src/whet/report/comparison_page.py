@@ -14,7 +14,7 @@ from whet.report.comparison import Arm, Comparison
 from whet.report.comparison_tables import grids
 from whet.report.curves import MAX_POINTS, stages_of
 from whet.report.html import WEB, page_template, plotly_hash, plotly_packed, script_json, source_hash, write_page
-from whet.report.records import RunRecord
+from whet.report.records import ReportError, RunRecord
 from whet.report.spec import Chart, Line
 
 COLOURS = ("blue", "orange", "violet", "right", "wrong", "grey")
@@ -29,8 +29,10 @@ def write_comparison(comparison: Comparison, path: Path) -> Path:
     """Writes the page, whole or not at all.
 
     Returns: its path.
-    Raises: RunError where it cannot be written.
+    Raises: ReportError where the path is no place for a page. RunError where it cannot be written.
     """
+    if path.suffix != ".html" or path.is_dir() or not path.parent.is_dir():
+        raise ReportError(f"no page can be written to {path}: give a file in an existing folder, ending in .html")
     script = "\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS)
     charts = comparison_charts(comparison)
     page = page_template("comparison.html.j2").render(

@@ -84,11 +84,14 @@ class Sessions:
         """
         latest = session.has_begun()
         other = self._admitted(Session(id, session.served, session.wants_states))
+        other.is_busy = True  # a lease that is shorter than the fork would close it before it is there
         try:
             other.env = await self.call(session, session.made.fork)
         except WireError as error:
             self._end(other, error)
             raise
+        finally:
+            other.is_busy = False
         other.info, other.latest, other.action = session.info, latest, session.action
         other.actions, other.total = session.actions, session.total
         self.counts["created"] += 1
