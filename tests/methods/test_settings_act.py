@@ -127,6 +127,10 @@ READ_ANYWAY = {
     "judge_reward", "kept_steps", "loss.epsilon", "num_refinements",  # handed on, to nothing that weighs anything
     "corrupter.name",  # of which seat is filled
     "critique.max_new_tokens", "roles.critique.max_new_tokens",  # of the room that replies take
+    "filters.barrier", "filters.threshold",  # written down beside data that nothing refines
+    "warm_start.misled",  # drawn beside the other shares, so that an episode's draws do not hang on them
+    "warm_start.file", "warm_start.rows_per_step",  # of a warm start without steps, which makes an empty phase
+    "warm_start.learning.minibatch_rows", "warm_start.learning.num_epochs",
 }  # fmt: skip
 """Settings without effect that a run looks at all the same."""
 
