@@ -240,7 +240,7 @@ def _workers_of(config: RunConfig, run: RunContext, algorithm: Algorithm[Any]) -
         plain(config),
         lambda name: loop.forks.get(name, name),
         {f"the run's {name}": part for name, part in stays.items()},
-        partial(_report_death, loop),
+        partial(_warn, loop, "worker_died"),
     )
 
 
@@ -266,12 +266,6 @@ def _report_stall(loop: Loop, text: str) -> None:
     """Called by the watchdog's thread while the loop waits."""
     loop.folder.event("warning", "stall", text)
     logger.warning("%s", text)
-
-
-def _report_death(loop: Loop, text: str) -> None:
-    """A process of the run died, and another takes its place."""
-    loop.folder.event("warning", "worker_died", text)
-    loop.progress.tell("warning", text)
 
 
 def _report_unequal(loop: Loop, text: str) -> None:

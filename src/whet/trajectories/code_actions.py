@@ -22,9 +22,8 @@ from whet.trajectories.function_calls import (
     WEBSHOP,
     WORDLE,
     Functions,
+    action_of,
     called,
-    fill,
-    fitting,
     no_function,
     placeholders,
     templates_of,
@@ -45,12 +44,11 @@ def parser_of(functions: Functions) -> Parser:
         try:
             name, positional, named = _call(code)
             thought = _comments(code)
-            templates = templates_of(functions[name])
-            names = placeholders(templates[0])  # the first template has all arguments
+            names = placeholders(templates_of(functions[name])[0])  # the first template has all arguments
             arguments = dict(zip(names, positional, strict=False)) | named
             if len(arguments) < len(positional) + len(named):
                 raise ValueError("an argument too many, or twice")
-            return Parsed(thought, fill(fitting(templates, arguments), arguments))
+            return Parsed(thought, action_of(functions, name, arguments))
         except (ValueError, KeyError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError):
             return Parsed(thought, "", INVALID_ACTION, shows_again=True)
 
