@@ -75,6 +75,9 @@ class Echo:
     def facts(self) -> Any:
         return facts_of_this_process()
 
+    def start(self) -> None:
+        """It has nothing to make."""
+
     def run(self, parcel: bytes, recorded: Any) -> Any:
         return "answer", self.answer, 0.0
 
