@@ -32,7 +32,8 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
     from whet.envs.plugin import env
     from whet.envs.verifiers_tasks import from_verifiers
     from whet.errors import WhetError
-    from whet.evaluation.inference_scaling import STRATEGIES, Strategy, strategy
+    from whet.evaluation.inference_scaling import Strategy, strategy
+    from whet.evaluation.strategies import STRATEGIES
     from whet.evaluation.user_benchmarks import BENCHMARKS, benchmark
     from whet.grading import GRADERS, from_trl, from_verl, grader
     from whet.methods import METHODS

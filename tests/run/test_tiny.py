@@ -15,7 +15,7 @@ from whet.engines.local import LocalEngine
 from whet.errors import RunError
 from whet.evaluation.protocol import measure
 from whet.grading import make_grader
-from whet.methods.critic.critique_rl import CritiqueRLConfig
+from whet.methods.critic.critique_rl_config import CritiqueRLConfig
 from whet.models.loading import load_model, load_tokenizer
 from whet.models.policy import load_policies
 from whet.models.tiny import PIECES, SHIPPED, tiny_tokenizer

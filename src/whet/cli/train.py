@@ -203,7 +203,7 @@ def _show_data(file: Path, count: int) -> None:
 def _show_next(folder: Path, best: str, spec: MethodSpec) -> None:
     """Print the trained model's folder, and three commands that use it."""
     from whet.methods import METHODS
-    from whet.methods.solvers import POLICY
+    from whet.methods.names import POLICY
     from whet.run_folder.files import BEST
 
     run = shlex.quote(f"./{folder}" if str(folder) in METHODS else str(folder))

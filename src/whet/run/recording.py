@@ -17,7 +17,7 @@ from whet.methods.agent.cloning import experts_of
 from whet.methods.agent.evolution import by_environment
 from whet.methods.agent.rollouts import AgentRollouts
 from whet.methods.environment_tasks import ENVIRONMENT
-from whet.methods.solvers import POLICY
+from whet.methods.names import POLICY
 from whet.rollout.agent import ITEM
 from whet.rollout.scripted import SCRIPTED_AGENTS, ScriptedAgent
 from whet.run.evaluate import measuring

@@ -17,7 +17,7 @@ from whet.methods.agent.critique_rollout import AgentCritique, attempt_text
 from whet.methods.agent.oracles import Experts, action_critic, critique_text, rule_critic
 from whet.methods.agent.review import Reviewer
 from whet.methods.agent.revisions import revision_metrics, revision_traces, revisions
-from whet.methods.stages import Stage2
+from whet.methods.stages_config import Stage2
 from whet.rollout.agent import Agent
 from whet.rollout.driver import roll_out
 from whet.rollout.environments import Environments

@@ -33,7 +33,7 @@ from whet.methods.agent.agent_gradient import AgentGradient
 from whet.methods.critic import critic_gradient, critique_coder, critique_dpo, score_rl
 from whet.methods.policy import nft
 from whet.methods.self_correct import rltf_sd
-from whet.methods.stages import Stage, Stage1, Stage2
+from whet.methods.stages_config import Stage, Stage1, Stage2
 from whet.types import Episode, Task
 
 VERDICTS = ("correct", "wrong", None)

@@ -23,7 +23,7 @@ from whet.methods.agent.openings import Given, Openings
 from whet.methods.base import RunContext
 from whet.methods.environment_tasks import ENVIRONMENT, format_of, load_infos, parts
 from whet.methods.evaluator import Metrics
-from whet.methods.solvers import POLICY
+from whet.methods.names import POLICY
 from whet.models.lean import steady_positions
 from whet.models.prompts import Conversation
 from whet.models.tiny_agent import READS_RULES
