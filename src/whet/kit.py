@@ -245,11 +245,11 @@ _PLACES = {
         "sample_critiques",
         "training_batch",
     ),
+    "whet.methods.names": ("POLICY",),
     "whet.methods.report_specs": ("load_report",),
     "whet.methods.sampling": ("kept", "whole"),
     "whet.methods.solvers": (
         "BY_BEST",
-        "POLICY",
         "PolicyAlgorithm",
         "reply_traces",
         "solve_rollout",

@@ -19,6 +19,9 @@ Rules = Annotated[InputFile, Field(min_length=1)]
 OWN_RULES, NO_RULES = "own", "none"
 MAX_OBSERVATION_CHARS = 32_000
 """Characters of one observation that an episode holds, where no settings say."""
+ScriptedAgent = Literal["expert", "random", "constant"]
+SCRIPTED_AGENTS: tuple[ScriptedAgent, ...] = ("expert", "random", "constant")
+"""Baselines of a trained agent (`methods.agent.scripted`)."""
 
 
 class PoolConfig(Config):

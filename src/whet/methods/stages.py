@@ -1,4 +1,4 @@
-"""The two stages of Critique-RL (arXiv:2510.24320): their settings, rewards and phases, and how the critic learns.
+"""The two stages of Critique-RL (arXiv:2510.24320): their rewards and phases, and how the critic learns.
 
 Every method that trains a critic in these stages shares them.
 """
@@ -15,12 +15,18 @@ from whet.credit import (
     ADVANTAGES,
     AssignedCredit,
     Reference,
+    RewardTerm,
     ScoredSegment,
+    Total,
     assign_credit,
+    gated,
+    only,
+    refine_outcome,
+    verdict_match,
 )
 from whet.methods.base import Algorithm
 from whet.methods.critics import ACC_REFINE, SFT
-from whet.methods.stages_config import Stage
+from whet.methods.stages_config import Stage, Stage1, Stage2
 from whet.models.policy import Policy
 from whet.trainer import Update, policy_term
 from whet.trainer.loop import Batch, Phase, Selection
@@ -32,6 +38,26 @@ STAGES: dict[str, str] = {"stage1": "validation/acc_dis", "stage2": "validation/
 def critic_of(phase: str) -> str:
     """The policy that holds the best critic of a phase, frozen."""
     return f"critic_{phase}"
+
+
+def terms_of(stage: Stage1 | Stage2) -> tuple[dict[str, RewardTerm], Total]:
+    """The reward terms of a critique, and how they add up."""
+    if isinstance(stage, Stage1):
+        return {"direct": verdict_match(stage.scale)}, only("direct")
+    total = gated(stage.combine, stage.weight) if stage.discrimination else only("indirect")
+    return {"indirect": refine_outcome(stage.indirect), "judged_right": verdict_match()}, total
+
+
+def reaches_goal(stage: Stage1 | Stage2, scored: ScoredSegment) -> bool:
+    """Whether a critique does what its stage rewards.
+
+    In stage II the refinement is right and, with `discrimination`, the verdict too.
+    """
+    if isinstance(stage, Stage2):
+        helps = refine_outcome()(scored.episode, scored.index) == 1.0
+        if not helps or not stage.discrimination:
+            return helps
+    return verdict_match()(scored.episode, scored.index) == 1.0
 
 
 def stage_phase(

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from whet.config import Config, LearningConfig, PerStep
 from whet.config.acts import ActsWhen
-from whet.credit import IndirectName, RewardTerm, ScoredSegment, Total, gated, only, refine_outcome, verdict_match
+from whet.config.critics import IndirectName
 
 
 class Stage(Config):
@@ -34,25 +34,12 @@ class Stage(Config):
     """Steps between validations; the stage's result is the best validated checkpoint."""
     learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
 
-    @property
-    def terms(self) -> tuple[dict[str, RewardTerm], Total]:
-        """The reward terms of a critique, and how they add up."""
-        raise NotImplementedError
-
-    def reaches(self, scored: ScoredSegment) -> bool:
-        """Whether a critique does what its stage rewards."""
-        return verdict_match()(scored.episode, scored.index) == 1.0
-
 
 class Stage1(Stage):
     """Stage I: the critic learns to judge."""
 
     scale: Annotated[PerStep[Literal["signed", "unit"]], ActsWhen("num_steps")] = "signed"
     """Reward of the verdict: signed is +1 right, -1 wrong or unparsed (authors' code); unit: 1 and 0 (paper, eq. 7)."""
-
-    @property
-    def terms(self) -> tuple[dict[str, RewardTerm], Total]:
-        return {"direct": verdict_match(self.scale)}, only("direct")
 
 
 class Stage2(Stage):
@@ -67,13 +54,3 @@ class Stage2(Stage):
     additive (paper, eq. 9): a bonus."""
     weight: Annotated[PerStep[float], ActsWhen("discrimination")] = Field(0.2, ge=0)
     """Of the verdict's bonus: beta_1."""
-
-    @property
-    def terms(self) -> tuple[dict[str, RewardTerm], Total]:
-        total = gated(self.combine, self.weight) if self.discrimination else only("indirect")
-        return {"indirect": refine_outcome(self.indirect), "judged_right": verdict_match()}, total
-
-    def reaches(self, scored: ScoredSegment) -> bool:
-        """Whether the refinement is right and, with `discrimination`, the verdict too."""
-        helps = refine_outcome()(scored.episode, scored.index) == 1.0
-        return helps and (super().reaches(scored) or not self.discrimination)

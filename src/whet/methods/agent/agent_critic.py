@@ -27,8 +27,8 @@ from whet.methods.critics import NO_CRITIC, SFT
 from whet.methods.names import POLICY
 from whet.methods.report_specs import load_report
 from whet.methods.rounds import in_epochs
-from whet.methods.stages import STAGES, assign_stage_credit, critic_of, stage_phase
-from whet.methods.stages_config import Stage, Stage2
+from whet.methods.stages import STAGES, assign_stage_credit, critic_of, reaches_goal, stage_phase, terms_of
+from whet.methods.stages_config import Stage1, Stage2
 from whet.methods.warm_start import imitation_phase
 from whet.report.spec import ReportSpec
 from whet.seeds import seed_of
@@ -136,7 +136,7 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         """One step of a stage: roll out, reward, assign credit."""
         first = self.config.stage1.num_steps if key == "stage2" else 0
         config = self.at(first + step)  # rollouts go on where stage I ended: its items, and its horizon
-        stage: Stage = getattr(self.at(step), key)
+        stage: Stage1 | Stage2 = getattr(self.at(step), key)
         rollout = self.critiques.rounds(
             CRITIC,
             key,
@@ -147,7 +147,7 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
             retry=isinstance(stage, Stage2),
         )
         rolled_out = self.critiques.episodes(rollout, self.rollouts.drawn(first + step, stage.prompts_per_step))
-        terms, total = stage.terms
+        terms, total = terms_of(stage)
         episodes = [episode for episode in rolled_out if episode.outcome not in FAULTS]
         episodes = rewarded(episodes, CRITIC, terms, total, added=config.rewards)
         groups = groups_of(episodes, CRITIC, "answer")
@@ -155,7 +155,7 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         critiques = [e.segments[i] for e in episodes for i in e.indices(CRITIC)]
         metrics = {
             **reward_metrics(groups),
-            **flat_groups(groups, stage.reaches),
+            **flat_groups(groups, partial(reaches_goal, stage)),
             **self.critiques.step_metrics(rolled_out, config),
             **assigned.metrics,
         }
@@ -167,4 +167,6 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
             critic="training",
             credit=assigned.of_segments,
         )
-        return Batch(assigned.rows, metrics, list(shown), signs=[critique_signs(groups, critiques, stage.reaches)])
+        return Batch(
+            assigned.rows, metrics, list(shown), signs=[critique_signs(groups, critiques, partial(reaches_goal, stage))]
+        )

@@ -14,7 +14,7 @@ from whet.methods.agent.names import CRITIC
 from whet.methods.agent.warm_start_config import AgentWarmStart
 from whet.methods.names import POLICY
 from whet.methods.stages_config import Stage1, Stage2
-from whet.models.places import OURS
+from whet.models.shipped import OURS
 
 LEARNING = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=32)
 

@@ -9,13 +9,12 @@ from pydantic import Field, model_validator
 
 from whet.config import Config, LearningConfig, PerStep, possible
 from whet.config.acts import ActsUnless, ActsWhen, Inside
-from whet.config.environments import AgentRunConfig
+from whet.config.environments import SCRIPTED_AGENTS, AgentRunConfig
 from whet.config.losses import VALUE_MODEL
 from whet.config.parts import ModelConfig, SamplingConfig
 from whet.methods.agent.names import ROWS
 from whet.methods.gradient_config import GradientConfig
 from whet.methods.names import BEST, POLICY
-from whet.rollout.scripted import SCRIPTED_AGENTS
 
 CLONED = "cloned"
 """The role of a model to compare with."""

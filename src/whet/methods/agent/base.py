@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from whet.config import ConfigError
-from whet.config.environments import AgentRunConfig
+from whet.config.environments import SCRIPTED_AGENTS, AgentRunConfig, ScriptedAgent
 from whet.config.parts import SamplingConfig
 from whet.evaluation.agents import agent_metrics, by_samples, by_turn, shares_of
 from whet.methods.agent.names import ROWS
@@ -22,7 +22,6 @@ from whet.methods.report_specs import load_report
 from whet.models.prompts import Conversation
 from whet.rollout.agent import ITEM
 from whet.rollout.environments import Environments
-from whet.rollout.scripted import SCRIPTED_AGENTS, ScriptedAgent
 from whet.trainer.loop import Batch, Phase, Selection
 from whet.types import FAULTS, Episode, Task
 

@@ -8,9 +8,9 @@ from pydantic import Field, model_validator
 
 from whet.config import CriticRunConfig, NameOf, PerStep, TrainingConfig
 from whet.config.acts import ActsWhen
+from whet.config.critics import IndirectName
 from whet.config.losses import Aggregation, ClipLoss, KLConfig, PolicyLoss, ValueConfig
 from whet.config.parts import LearningConfig
-from whet.credit import IndirectName
 
 
 class CriticGradientConfig(TrainingConfig, CriticRunConfig):

@@ -31,8 +31,8 @@ from whet.methods.critics import (
     training_batch,
 )
 from whet.methods.report_specs import load_report
-from whet.methods.stages import STAGES, assign_stage_credit, critic_of, stage_phase
-from whet.methods.stages_config import Stage, Stage2
+from whet.methods.stages import STAGES, assign_stage_credit, critic_of, reaches_goal, stage_phase, terms_of
+from whet.methods.stages_config import Stage1, Stage2
 from whet.models.prompts import REPLY, Conversation
 from whet.report.spec import title_of
 from whet.rollout.roles import written
@@ -104,16 +104,16 @@ class CritiqueRL(CriticAlgorithm[CritiqueRLConfig]):
     def _collect(self, key: str, iteration: int, reference: str, step: int) -> Batch:
         """One step of a stage: roll out, reward, assign credit."""
         config = self.at(step)
-        stage: Stage = getattr(config, key)
+        stage: Stage1 | Stage2 = getattr(config, key)
         episodes = self._episodes(key, step, stage, iteration)
-        terms, total = stage.terms
+        terms, total = terms_of(stage)
         episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)
         groups = groups_of(episodes, "critic", "answer")
         assigned = assign_stage_credit(stage, groups, self.run.loop.policies[reference])
         name = name_of(key, iteration)
-        return training_batch(self.config, name, step, episodes, groups, assigned, stage.reaches)
+        return training_batch(self.config, name, step, episodes, groups, assigned, partial(reaches_goal, stage))
 
-    def _episodes(self, key: str, step: int, stage: Stage, iteration: int = 1) -> list[Episode]:
+    def _episodes(self, key: str, step: int, stage: Stage1 | Stage2, iteration: int = 1) -> list[Episode]:
         """Critiques of the stage's next problems. Each stage goes on where the one before it ended."""
         stage1 = self.config.stage1
         num_before = (iteration - 1) * self._num_prompts
