@@ -10,7 +10,7 @@ EXTRA_NAMES := $(subst $(comma), ,$(EXTRAS))
 INSTALLED := .venv/.installed $(EXTRA_NAMES:%=.venv/.installed-%)
 STEP = @printf '==> %s\n'
 
-.PHONY: help setup train agents critiques test integration test-all no-cuda
+.PHONY: help setup train agents critiques test integration test-all no-cuda release-check docker-check
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # two installations at once would write into one .venv
 
@@ -24,6 +24,8 @@ help:
 	@echo '             itself with it in the loop, and without at equal tokens: minutes too. OUT=folder (else runs/critiques); ARGS="num_rounds=1 ..."'
 	@echo 'make test    Install, then check style, types, import directions and what is tested within whet: minutes.'
 	@echo 'make test-all  The same, then the integration tier: TRL, a browser, Java, servers, SmolLM2, runs that are killed.'
+	@echo 'make release-check  Build the wheel and the sdist, look into them, and try the wheel in an environment of its own.'
+	@echo 'make docker-check   Run the RUN lines of the Dockerfile in a fresh folder, without Docker.'
 	@echo 'make setup   Only install, into .venv, with what BabyAI needs. EXTRAS=serve,data adds what they need, and keeps'
 	@echo '             what is there; PYTHON=python3.12 chooses the interpreter of a new .venv.'
 
@@ -92,6 +94,14 @@ no-cuda:
 	else \
 		echo 'None.'; \
 	fi
+
+release-check: .venv/.installed
+	$(STEP) 'release: the wheel, the sdist, and the commands of the installed wheel'
+	@.venv/bin/python scripts/release_check.py
+
+docker-check: .venv/.installed
+	$(STEP) 'Dockerfile: its RUN lines, in a fresh folder'
+	@.venv/bin/python scripts/docker_run_lines.py
 
 .venv/.installed: $(ENVIRONMENT)
 	@bash scripts/setup.sh $(EXTRA_NAMES)

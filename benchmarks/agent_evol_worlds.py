@@ -46,7 +46,7 @@ from study import (
     validated_success,
 )
 from whet.envs import ENVIRONMENTS
-from whet.methods.agent.agent_clone import NUM_EXPERT_EPISODES, SHALLOW
+from whet.methods.agent.clone_presets import NUM_EXPERT_EPISODES, SHALLOW
 from whet.methods.agent.evolution import item_of, some_of
 from whet.methods.environment_tasks import load_environment_tasks, rules_of
 from whet.trajectories.experts import expert_trajectories

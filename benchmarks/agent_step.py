@@ -39,7 +39,7 @@ from agent_world import CALLS, CHAT, TURNS, Tools, Watched, data_of, items
 from side_by_side import BUSY, machine, others_at_work, spread
 from step import TRL, peak, weights
 from study import policies_of, write
-from whet.models.tiny_agent import SHIPPED
+from whet.models.shipped import AGENTS
 
 ITEMS, GROUP, WRITTEN = 16, 8, 64
 AGENT = "tiny_agent_early"
@@ -81,9 +81,9 @@ def trl_side(steps: int, micro_batch: int, **options: Any) -> dict[str, Any]:
     from trl import GRPOConfig, GRPOTrainer
 
     before = peak()
-    words = AutoTokenizer.from_pretrained(SHIPPED[AGENT])
+    words = AutoTokenizer.from_pretrained(AGENTS[AGENT])
     words.chat_template, words.response_template = CHAT, CALLS
-    model = AutoModelForCausalLM.from_pretrained(SHIPPED[AGENT])
+    model = AutoModelForCausalLM.from_pretrained(AGENTS[AGENT])
     times: list[float] = []
     cpu: list[float] = []
     roll_out: list[float] = []
@@ -141,7 +141,7 @@ def trl_side(steps: int, micro_batch: int, **options: Any) -> dict[str, Any]:
 
 def moved(trained: torch.nn.Module) -> float:
     """How far from where both began."""
-    return float((weights(trained) - weights(AutoModelForCausalLM.from_pretrained(SHIPPED[AGENT]))).norm())
+    return float((weights(trained) - weights(AutoModelForCausalLM.from_pretrained(AGENTS[AGENT]))).norm())
 
 
 def in_own_process(side: str, place: Path, options: argparse.Namespace) -> dict[str, Any]:

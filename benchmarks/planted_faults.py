@@ -26,8 +26,8 @@ from study import write
 from whet.engines.building import engine_of
 from whet.errors import WhetError
 from whet.methods import METHODS
+from whet.methods.names import POLICY
 from whet.methods.registry import config_of
-from whet.methods.solvers import POLICY
 from whet.run.launch import start
 from whet.run.session import Session
 

@@ -29,7 +29,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from whet.models.tiny import SHIPPED
+from whet.models.shipped import TINY
 from whet.objectives import PAPER_RULE, BoundsRule, balanced_bounds, clipped_policy_loss
 from whet.tasks.chains import sample_chains
 
@@ -101,7 +101,7 @@ def tiny_trainer(kind: Callable[..., GRPOTrainer], folder: str, **options: Any) 
         "max_steps": 16, "max_completion_length": 96, "learning_rate": 1e-3, "temperature": 1.5, "logging_steps": 1,
         "use_cpu": True, "bf16": False, "report_to": [], "save_strategy": "no", "disable_tqdm": True,
     }  # fmt: skip
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(SHIPPED), AutoTokenizer.from_pretrained(SHIPPED)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(TINY), AutoTokenizer.from_pretrained(TINY)
     trainer = kind(model, is_right, GRPOConfig(folder, **settings | options), data, processing_class=tokenizer)
     trainer.remove_callback(PrinterCallback)
     return trainer

@@ -22,7 +22,7 @@ from support.sessions import session_of
 from whet.envs.formats import PARSERS
 from whet.methods.agent.cloning import clone_row
 from whet.methods.environment_tasks import environment_task
-from whet.methods.solvers import POLICY
+from whet.methods.names import POLICY
 from whet.models.stand_in import save_stand_in
 from whet.rollout.driver import roll_out
 from whet.rollout.environments import Environments

@@ -38,7 +38,7 @@ from whet.config.parts import BasicsData
 from whet.methods.agent.evolution import item_of, shown_items
 from whet.methods.environment_tasks import load_environment_tasks
 from whet.methods.registry import config_of
-from whet.models.tiny_agent import SHIPPED
+from whet.models.shipped import AGENTS
 from whet.rollout.roles import render
 from whet.tasks.basics import MAKERS, make_basics
 from whet.trajectories.files import read_trajectories
@@ -92,7 +92,7 @@ def test_an_agents_step_plays_every_turn_of_the_same_items(monkeypatch):
 
 
 def test_trl_is_shown_what_the_tiny_agent_reads_and_takes_its_replies_for_calls():
-    words = AutoTokenizer.from_pretrained(SHIPPED["tiny_agent"])
+    words = AutoTokenizer.from_pretrained(AGENTS["tiny_agent"])
     first, reply = Tools().reset(3), "Thought:\nI need it.\n\nAction:\nget 1 oak log"
     said = [{"role": "user", "content": first}, {"role": "assistant", "content": reply}]
     ours = render(words, [*said, {"role": "user", "content": "Got 1 oak log"}])

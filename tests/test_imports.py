@@ -459,10 +459,9 @@ def test_no_method_imports_another_familys() -> None:
 
 
 def test_no_method_imports_a_method() -> None:
-    """Registered ones: those of `whet.methods` with a class. A family's base, rollouts and data are for all of them."""
-    lines = FILES_OF["whet.methods"].read_text()
+    """Algorithms: a family's base, rollouts and data are for all of them."""
+    lines = FILES_OF["whet.methods"].read_text().partition("ALGORITHMS: ")[2]
     registered = {f"whet.methods.{place}" for place in re.findall(r'"([\w.]+):\w+"', lines)}
-    registered = {name for name in registered if "\nclass " in FILES_OF[name].read_text()}
     assert len(registered) > 15
     for name in registered:
         assert not modules()[name] & registered, name
@@ -505,3 +504,31 @@ def test_the_commands_load_without_the_settings() -> None:
     code = f"import sys, whet.cli\nprint(*(name for name in {heavy!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["--help"], ["train", "--help"], ["methods"], ["list"], ["config", "agent_critic", "seed=1"]],
+    ids=" ".join,
+)
+def test_commands_that_only_show_import_nothing_heavy(command: list[str]) -> None:
+    code = (
+        "import sys\nfrom whet.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
+        f"print(*(name for name in {HEAVY!r} if name in sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert done.stderr.split() == []
+
+
+def test_the_settings_of_every_method_load_without_torch() -> None:
+    code = (
+        "import sys\nfrom whet.config import describe\nfrom whet.methods import METHODS\n"
+        "from whet.methods.registry import preset_of\n"
+        "for name in METHODS.names():\n    assert describe(preset_of(name).config)\n"
+        f"    assert not [heavy for heavy in {HEAVY!r} if heavy in sys.modules], name"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

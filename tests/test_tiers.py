@@ -17,7 +17,12 @@ def test_make_runs_one_tier_and_ci_both():
     selected = re.findall(r"^\t@\$\(PYTEST\) -m (.+)$", makefile, re.MULTILINE)
     assert selected == ["'not integration'", "integration"]
     assert re.search(r"^test-all: test integration$", makefile, re.MULTILINE)
-    assert re.findall(r"^(?:exec )?make (.+)$", ci, re.MULTILINE) == ["test", "integration"]
+    assert re.findall(r"^(?:exec )?make (.+)$", ci, re.MULTILINE) == [
+        "test",
+        "integration",
+        "release-check",
+        "docker-check",
+    ]
 
 
 def test_there_is_one_marker_of_tiers():

@@ -25,14 +25,16 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
     from whet.api.export import export
     from whet.api.run import Run
     from whet.callbacks import CALLBACKS, callback
+    from whet.config.advantages import ADVANTAGES
     from whet.config.losses import LOSSES
-    from whet.credit.advantages import ADVANTAGES, advantage
+    from whet.credit.advantages import advantage
     from whet.envs import ENVIRONMENTS
     from whet.envs.adapters import from_gymnasium, from_reasoning_gym
     from whet.envs.plugin import env
     from whet.envs.verifiers_tasks import from_verifiers
     from whet.errors import WhetError
-    from whet.evaluation.inference_scaling import STRATEGIES, Strategy, strategy
+    from whet.evaluation.inference_scaling import Strategy, strategy
+    from whet.evaluation.strategies import STRATEGIES
     from whet.evaluation.user_benchmarks import BENCHMARKS, benchmark
     from whet.grading import GRADERS, from_trl, from_verl, grader
     from whet.methods import METHODS
@@ -103,7 +105,8 @@ _PLACES = {
     "whet.callbacks": ("CALLBACKS", "callback"),
     "whet.config.losses": ("LOSSES",),
     "whet.rewards": ("REWARDS", "reward"),
-    "whet.credit.advantages": ("ADVANTAGES", "advantage"),
+    "whet.config.advantages": ("ADVANTAGES",),
+    "whet.credit.advantages": ("advantage",),
     "whet.envs": ("ENVIRONMENTS",),
     "whet.envs.adapters": ("from_gymnasium", "from_reasoning_gym"),
     "whet.envs.verifiers_tasks": ("from_verifiers",),
@@ -114,7 +117,8 @@ _PLACES = {
     "whet.methods": ("METHODS",),
     "whet.methods.user_presets": ("preset",),
     "whet.methods.base": ("method",),
-    "whet.evaluation.inference_scaling": ("STRATEGIES", "Strategy", "strategy"),
+    "whet.evaluation.inference_scaling": ("Strategy", "strategy"),
+    "whet.evaluation.strategies": ("STRATEGIES",),
     "whet.tasks.prompts": ("PROMPTS", "Prompts", "prompts"),
     "whet.trainer.user_losses": ("loss",),
     "whet.types": ("Episode", "Grade", "Row", "Segment", "Task"),

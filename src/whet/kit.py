@@ -54,17 +54,10 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
         sample_critiques,
         training_batch,
     )
+    from whet.methods.names import POLICY
     from whet.methods.report_specs import load_report
     from whet.methods.sampling import kept, whole
-    from whet.methods.solvers import (
-        BY_BEST,
-        POLICY,
-        PolicyAlgorithm,
-        reply_traces,
-        solve_rollout,
-        solver_spec,
-        training_phases,
-    )
+    from whet.methods.solvers import BY_BEST, PolicyAlgorithm, reply_traces, solve_rollout, solver_spec, training_phases
     from whet.methods.user_presets import preset
     from whet.objectives.ratio import log_ratios, masked_credit, ratio_metrics, summed
     from whet.report.spec import ReportSpec
@@ -252,11 +245,11 @@ _PLACES = {
         "sample_critiques",
         "training_batch",
     ),
+    "whet.methods.names": ("POLICY",),
     "whet.methods.report_specs": ("load_report",),
     "whet.methods.sampling": ("kept", "whole"),
     "whet.methods.solvers": (
         "BY_BEST",
-        "POLICY",
         "PolicyAlgorithm",
         "reply_traces",
         "solve_rollout",

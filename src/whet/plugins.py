@@ -123,7 +123,7 @@ def _load(file: Path) -> ModuleType:
     try:
         content = read_bytes(file)
     except OSError as error:
-        raise PluginError(f"plugins: {file} cannot be read: {error.strerror}") from error
+        raise PluginError(f"plugins: {file} cannot be read: {error.strerror}; give another file") from error
     name = f"{PREFIX}{file.stem}_{sha256(content).hexdigest()[:8]}"
     neighbours = digests(module_files(file))
     if file not in _modules or _modules[file].__name__ != name or _neighbours[file] != neighbours:
@@ -152,7 +152,8 @@ def _import(file: Path, name: str, content: bytes) -> ModuleType:
         del sys.modules[name]
         if isinstance(error, PluginError | KeyboardInterrupt):
             raise
-        raise PluginError(f"the plug-in {file}{line_of(error, str(file))} cannot be imported: {said(error)}") from error
+        line = line_of(error, str(file))
+        raise PluginError(f"the plug-in {file}{line} cannot be imported: {said(error)}; mend it there") from error
     return module
 
 

@@ -14,7 +14,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from whet.config import Config, ConfigError, check_all_read, describe, difference, load, read_all, to_yaml, unread
-from whet.methods.critic.critique_rl import CritiqueRLConfig
+from whet.methods.critic.critique_rl_config import CritiqueRLConfig
 
 
 class Adam(Config):

@@ -36,8 +36,8 @@ from whet.config import (
     unread,
 )
 from whet.config.losses import ClipLoss, FixedBounds
-from whet.methods.critic.critique_rl import CritiqueRLConfig
-from whet.methods.policy.policy_gradient import PolicyGradientConfig
+from whet.methods.critic.critique_rl_config import CritiqueRLConfig
+from whet.methods.policy.policy_gradient_config import PolicyGradientConfig
 
 
 class Stage(Config):

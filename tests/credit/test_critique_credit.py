@@ -14,7 +14,8 @@ from whet.config.losses import KLConfig
 from whet.credit.advantages import ADVANTAGES
 from whet.credit.assignment import Reference, assign_credit
 from whet.credit.rewards import groups_of, rewarded
-from whet.methods.critic.critique_rl import Stage1, Stage2
+from whet.methods.stages import terms_of
+from whet.methods.stages_config import Stage1, Stage2
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def episode(random_policy):
 
 def scored(settings, episode):
     """The critiques' group, each with its rewards."""
-    [group] = groups_of(rewarded([episode], "critic", *settings.terms), "critic", "answer")
+    [group] = groups_of(rewarded([episode], "critic", *terms_of(settings)), "critic", "answer")
     return group
 
 
@@ -112,4 +113,4 @@ def test_a_critique_whose_refinement_could_not_be_graded_is_paid_nothing(episode
     broken = replace(episode, segments=tuple(segments))
     assert [each.index for each in scored(Stage2(), broken)] == [3, 5, 7]
     assert len(scored(Stage1(), broken)) == 4  # stage I asks for no refinement
-    assert rewarded([broken], "critic", *Stage2().terms)[0].segments[1].rewards == {}
+    assert rewarded([broken], "critic", *terms_of(Stage2()))[0].segments[1].rewards == {}

@@ -24,7 +24,7 @@ from whet.engines.local import LocalEngine
 from whet.errors import RunError
 from whet.models.packaged import MODELS, unpacked
 from whet.models.policy import load_policies
-from whet.models.tiny import SHIPPED
+from whet.models.shipped import TINY
 from whet.rollout.roles import render
 from whet.run import launch
 from whet.types import Failure, Request, Sampling
@@ -87,7 +87,7 @@ def transformers_serve() -> Iterator[tuple[str, str]]:
         [program, "serve", "--host", "127.0.0.1", "--port", str(port)], port,
         lambda url: httpx.get(f"{url}/health").status_code < 500,
     )  # fmt: skip
-    yield f"http://127.0.0.1:{port}/v1", str(SHIPPED)
+    yield f"http://127.0.0.1:{port}/v1", str(TINY)
     stopped(process)
 
 

@@ -11,7 +11,6 @@ from support.sessions import WARM, session_of
 from support.strategies import at_each, samples_of, spent
 from whet.config import ConfigError
 from whet.evaluation.inference_scaling import (
-    STRATEGIES,
     BestOfN,
     BudgetedSamples,
     Ceiling,
@@ -26,6 +25,7 @@ from whet.evaluation.inference_scaling import (
     is_right,
     strategies_of,
 )
+from whet.evaluation.strategies import STRATEGIES
 from whet.methods.critics import roll_out_rounds
 from whet.registry import UnknownName
 

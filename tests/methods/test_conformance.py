@@ -28,6 +28,7 @@ from whet.cli import app
 from whet.config import ConfigError, describe, load, to_yaml
 from whet.config.base import Config
 from whet.config.effects import acts, idle_keys
+from whet.config.environments import SCRIPTED_AGENTS
 from whet.config.reads import forget_reads
 from whet.config.runs import RunConfig
 from whet.config.tree import config_classes, is_tag
@@ -37,7 +38,6 @@ from whet.methods.registry import Preset, preset_of
 from whet.report.curves import stages_of
 from whet.report.page import write_report
 from whet.report.read import read_run
-from whet.rollout.scripted import SCRIPTED_AGENTS
 from whet.run import launch, session, start
 from whet.run.evaluate import evaluate
 from whet.run.load import load_run

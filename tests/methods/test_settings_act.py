@@ -21,7 +21,7 @@ from whet.config.reads import forget_reads, read_all
 from whet.config.runs import RunConfig
 from whet.methods import METHODS
 from whet.methods.registry import preset_of
-from whet.methods.stages import Stage
+from whet.methods.stages_config import Stage
 from whet.run import launch, session, start
 
 NAMES = list({preset_of(name).algorithm: name for name in reversed(METHODS.names())}.values())

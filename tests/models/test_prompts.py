@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from whet.config import ConfigError, load
 from whet.config.parts import ModelConfig
-from whet.methods.critic.critique_rl import CritiqueRLConfig
+from whet.methods.critic.critique_rl_config import CritiqueRLConfig
 from whet.methods.warm_start import check_texts, demonstration_row
 from whet.models.policy import Policy, load_policies
 from whet.models.prompts import Conversation, check_prompts, measured, of_rounds

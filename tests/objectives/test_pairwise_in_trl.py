@@ -57,7 +57,7 @@ def dpo_trainer(tmp_path_factory):
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import DPOConfig, DPOTrainer
 
-    from whet.models.tiny import SHIPPED
+    from whet.models.shipped import TINY
 
     def message(role, text):
         return [{"role": role, "content": text}]
@@ -68,10 +68,10 @@ def dpo_trainer(tmp_path_factory):
         "chosen": [message("assistant", text) for text in texts],
         "rejected": [message("assistant", text) for text in texts[1:] + texts[:1]],
     }
-    model, ref = (AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=torch.float32) for _ in range(2))
+    model, ref = (AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32) for _ in range(2))
     settings = {"use_cpu": True, "bf16": False, "report_to": [], "gradient_checkpointing": False, "disable_tqdm": True}
     config = DPOConfig(str(tmp_path_factory.mktemp("dpo")), per_device_train_batch_size=4, **settings)
-    tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
+    tokenizer = AutoTokenizer.from_pretrained(TINY)
     trainer = DPOTrainer(model, ref, config, train_dataset=Dataset.from_dict(rows), processing_class=tokenizer)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():

@@ -17,11 +17,11 @@ from whet.config.loading import of_tree
 from whet.envs.formats import PARSERS
 from whet.evaluation.agents import turns_trace
 from whet.methods.agent.critique_rollout import critic_messages
+from whet.methods.agent.scripted import tried_episode
 from whet.rollout.agent import NUM_CUT, Agent
 from whet.rollout.driver import roll_out
 from whet.rollout.environments import Environments
 from whet.rollout.roles import written
-from whet.rollout.scripted import tried_episode
 from whet.rollout.services import Fault
 from whet.run_folder.folder import trace_within
 from whet.tasks.prompts import find_prompts

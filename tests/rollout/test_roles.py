@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from whet.models.tiny import tiny_tokenizer
-from whet.models.tiny_agent import SHIPPED as AGENTS
+from whet.models.tiny_agent import TINY as AGENTS
 from whet.rollout.driver import roll_out
 from whet.rollout.roles import PolicyRole, render, written
 from whet.tasks.prompts import CHAINS

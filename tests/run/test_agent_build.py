@@ -17,7 +17,8 @@ import whet.models
 from support.commands import Quiet
 from whet.envs import ENVIRONMENTS
 from whet.models.places import resolve
-from whet.models.tiny_agent import READS_RULES, SHIPPED, pieces
+from whet.models.shipped import AGENTS
+from whet.models.tiny_agent import READS_RULES, pieces
 from whet.run import agent_build
 from whet.trajectories.experts import expert_trajectories
 
@@ -27,7 +28,7 @@ MOST = 13e6
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return AutoTokenizer.from_pretrained(SHIPPED["tiny_agent"])
+    return AutoTokenizer.from_pretrained(AGENTS["tiny_agent"])
 
 
 @settings(max_examples=100)
@@ -56,7 +57,7 @@ def test_the_agents_and_the_tiny_model_fit_into_the_wheel():
 
 
 def test_settings_know_them_by_name_and_they_say_that_they_read_no_rules():
-    for name, folder in SHIPPED.items():
+    for name, folder in AGENTS.items():
         assert resolve(name) == str(folder)
         assert getattr(AutoConfig.from_pretrained(folder), READS_RULES) is False
 

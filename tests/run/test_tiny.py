@@ -15,10 +15,11 @@ from whet.engines.local import LocalEngine
 from whet.errors import RunError
 from whet.evaluation.protocol import measure
 from whet.grading import make_grader
-from whet.methods.critic.critique_rl import CritiqueRLConfig
+from whet.methods.critic.critique_rl_config import CritiqueRLConfig
 from whet.models.loading import load_model, load_tokenizer
 from whet.models.policy import load_policies
-from whet.models.tiny import PIECES, SHIPPED, tiny_tokenizer
+from whet.models.shipped import TINY
+from whet.models.tiny import PIECES, tiny_tokenizer
 from whet.rollout.critique import CritiqueRound
 from whet.rollout.driver import GRADER
 from whet.rollout.roles import PolicyRole
@@ -46,7 +47,7 @@ def test_the_tokenizer_is_lossless(chain, seed, kind):
 
 
 def test_auto_tokenizer_reads_the_shipped_files_as_they_are_meant():
-    loaded, made = AutoTokenizer.from_pretrained(SHIPPED), tiny_tokenizer()
+    loaded, made = AutoTokenizer.from_pretrained(TINY), tiny_tokenizer()
     text = critique_text(Chain(1, OPERATIONS[:12]), ChainCritique((1,) * 12, (2,) * 12, frozenset({3}), verdict=False))
     assert loaded.encode(text, add_special_tokens=False) == made.encode(text, add_special_tokens=False)
     assert loaded.decode(loaded.encode(text)) == text
@@ -54,8 +55,8 @@ def test_auto_tokenizer_reads_the_shipped_files_as_they_are_meant():
 
 
 def test_the_shipped_model_is_small():
-    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 8e6
-    assert {path.suffix for path in SHIPPED.iterdir()} <= {".json", ".safetensors", ".jinja"}
+    assert sum(path.stat().st_size for path in TINY.iterdir()) < 8e6
+    assert {path.suffix for path in TINY.iterdir()} <= {".json", ".safetensors", ".jinja"}
 
 
 @pytest.mark.integration

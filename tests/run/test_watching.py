@@ -10,9 +10,10 @@ from support.commands import metrics, weights, whet
 from support.files import chain_rows, write_jsonl
 from whet.config import load
 from whet.errors import RunError
-from whet.methods.critic.critique_rl import CritiqueRLConfig
+from whet.methods.critic.critique_rl_config import CritiqueRLConfig
+from whet.methods.names import POLICY
 from whet.methods.registry import config_of
-from whet.methods.solvers import POLICY, solve_rollout
+from whet.methods.solvers import solve_rollout
 from whet.report.page import write_report
 from whet.report.progress import RichProgress
 from whet.run.launch import resume, start

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from whet.models.stand_in import CHATML
 from whet.models.tiny import tiny_tokenizer
-from whet.models.tiny_agent import SHIPPED
+from whet.models.tiny_agent import TINY
 
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 MARKS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -62,7 +62,7 @@ def folding() -> PreTrainedTokenizerBase:
 
 
 def tiny_agent() -> PreTrainedTokenizerBase:
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(SHIPPED["tiny_agent"])
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(TINY["tiny_agent"])
     return tokenizer
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from whet.config.base import ConfigError
 from whet.config.loading import load
-from whet.methods.critic.critique_rl import CritiqueRLConfig
+from whet.methods.critic.critique_rl_config import CritiqueRLConfig
 from whet.rollout.rule_roles import verdict_actor
 from whet.tasks.chains import answer_text, sample_chains
 from whet.tasks.demonstrations import TEXTBOOK

@@ -213,11 +213,10 @@ def _torch_as_it_was() -> Iterator[None]:
     import torch
 
     threads, state = torch.get_num_threads(), torch.get_rng_state()
-    is_strict = torch.are_deterministic_algorithms_enabled()
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    deterministic = torch.get_deterministic_debug_mode()
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         torch.set_rng_state(state)
-        torch.use_deterministic_algorithms(is_strict, warn_only=warns)
+        torch.set_deterministic_debug_mode(deterministic)

@@ -63,7 +63,10 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
                 _name_base(aside, public_name(trained.model(name).path))
             (aside / CARD).write_text(card, encoding="utf-8")
     except OSError as error:
-        raise RunError(f"could not write {folder}: {error.strerror or error}; nothing was left behind") from error
+        raise RunError(
+            f"could not write {folder}: {error.strerror or error}; nothing was left behind: choose another folder, or "
+            "make room"
+        ) from error
     return folder
 
 

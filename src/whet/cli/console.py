@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
 import shlex
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -116,6 +119,18 @@ def _from_here(script: Path) -> str:
     return shlex.quote(str(script) if beside.startswith("..") else beside)
 
 
+@contextmanager
+def loading() -> Iterator[None]:
+    """Without garbage collection, which takes a fifth of a start: modules, tasks and models stay. Later collections
+    pass over them."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def usage(message: str) -> Exception:
     from whet.config import ConfigError
 
@@ -139,7 +154,7 @@ def guarded(work: Callable[[], None], folder: Path | None) -> None:
         sys.exit(1)
     except OSError as error:
         location = f": {str(error.filename)[:200]}" if error.filename else ""
-        fail(f"{error.strerror or error}{location}; {remains}", 1)
+        fail(f"{error.strerror or error}{location}: {_advice(error)}; {remains}", 1)
     except Exception as error:
         if is_out_of_memory(error):
             fail(
@@ -151,6 +166,15 @@ def guarded(work: Callable[[], None], folder: Path | None) -> None:
         if place := culprit(error):
             fail(f"the plug-in {place}: {said(error)}; the lines above lead there; {remains}", 1)
         fail(f"this is a mistake in whet, not in what was asked of it: please report the lines above; {remains}", 70)
+
+
+def _advice(error: OSError) -> str:
+    """What to do where the system refused."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "make room, or choose another disk"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return "raise the limit of open files (ulimit -n)"
+    return "choose another path" if error.filename else "see to that, then try again"
 
 
 def note(markup: str, console: Console = out) -> None:

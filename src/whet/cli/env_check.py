@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from whet.cli.console import guarded, out, usage
-from whet.cli.envs import env_app, environment_named, settings_of
+from whet.cli.envs import env_app, environment_named, made, settings_of
 from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 
 if TYPE_CHECKING:
@@ -57,8 +57,9 @@ def check(
 
 
 def _local(name: str, settings: list[str] | None) -> EnvironmentInfo:
-    given = settings_of(settings)
-    info = environment_named(name).settled(given)
+    given, info = settings_of(settings), environment_named(name)
+    made(info, given).close()
+    info = info.settled(given)
     return replace(info, make=partial(info.make, **given))
 
 

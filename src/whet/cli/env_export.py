@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 
 from whet.cli.console import guarded, out, usage
-from whet.cli.envs import NameArgument, _info, env_app, settings_of
+from whet.cli.envs import NameArgument, _info, env_app, made, settings_of
 from whet.cli.own_files import PluginsCommand, PluginsOption
 
 if TYPE_CHECKING:
@@ -91,10 +91,7 @@ def export(
         info, options = _info(name, plugins), settings_of(settings)
         if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
             raise usage(f"{folder} is there and not empty: give a new folder; nothing was written")
-        try:
-            info.make(**options).close()
-        except TypeError as error:
-            raise usage(f"{info.name} does not take these settings: {error}") from error
+        made(info, options).close()
         form = FORMS[library]
         words = _words(info, library, options, plugins or ())
         for place, template in form.files.items():

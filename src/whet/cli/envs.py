@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -255,11 +256,20 @@ def settings_of(arguments: list[str] | None) -> dict[str, Any]:
 
 
 def _open_env(info: EnvironmentInfo, arguments: list[str] | None) -> Environment:
-    settings = settings_of(arguments)
+    return made(info, settings_of(arguments))
+
+
+def made(info: EnvironmentInfo, settings: Mapping[str, Any]) -> Environment:
+    """An environment with settings.
+
+    Raises: ConfigError where it does not take them.
+    """
+    from whet.envs.user_environment import refused_settings
+
     try:
         return info.make(**settings)
     except TypeError as error:
-        raise usage(f"{info.name} does not take these settings: {error}") from error
+        raise usage(refused_settings(info, error)) from error
 
 
 def _disjoint(info: EnvironmentInfo) -> dict[str, Any]:

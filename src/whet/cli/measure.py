@@ -251,7 +251,9 @@ def _config_and_run(
     if not rounds:
         return config, run
     if not hasattr(getattr(config, "evaluation", None), "num_rounds"):
-        raise usage("--rounds and --oracle-verifier are of critics; this is a policy that answers alone")
+        raise usage(
+            "--rounds and --oracle-verifier are of critics; this is a policy that answers alone: leave them out"
+        )
     return target_of(target, file, [*overrides, *rounds])
 
 

@@ -16,6 +16,7 @@ from whet.cli.console import (
     SettingsCommand,
     config_of,
     guarded,
+    loading,
     note,
     out,
     program,
@@ -64,14 +65,15 @@ def train(
     """
 
     def work() -> None:
-        config = config_of(method, with_plugins(settings, plugins))
-        from whet.run import launch
+        with loading():
+            config = config_of(method, with_plugins(settings, plugins))
+            from whet.run import launch
 
-        if dry_run:
-            dry_run_of(config)
-            return
-        progress = progress_bar(report_spec_of(config).phases)
-        begun = launch.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
+            if dry_run:
+                dry_run_of(config)
+                return
+            progress = progress_bar(report_spec_of(config).phases)
+            begun = launch.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
         finish(begun, folder, progress)
 
     guarded(work, folder)
@@ -93,11 +95,12 @@ def resume(
     """
 
     def work() -> None:
-        from whet.run import launch
+        with loading():
+            from whet.run import launch
 
-        progress = progress_bar(report_spec_of(launch.saved_config(folder)).phases)
-        overrides = with_plugins(settings, plugins)
-        begun = launch.resume(folder, progress, overrides=overrides, accept_changes=accept_changes)
+            progress = progress_bar(report_spec_of(launch.saved_config(folder)).phases)
+            overrides = with_plugins(settings, plugins)
+            begun = launch.resume(folder, progress, overrides=overrides, accept_changes=accept_changes)
         finish(begun, folder, progress)
 
     guarded(work, folder)
@@ -203,7 +206,7 @@ def _show_data(file: Path, count: int) -> None:
 def _show_next(folder: Path, best: str, spec: MethodSpec) -> None:
     """Print the trained model's folder, and three commands that use it."""
     from whet.methods import METHODS
-    from whet.methods.solvers import POLICY
+    from whet.methods.names import POLICY
     from whet.run_folder.files import BEST
 
     run = shlex.quote(f"./{folder}" if str(folder) in METHODS else str(folder))

@@ -11,6 +11,9 @@ from whet.config.base import Config
 from whet.config.inputs import InputFile
 from whet.config.parts import ColumnName, LearningConfig, Misconceptions, SamplingConfig
 
+IndirectName = Literal["refine", "delta", "correction"]
+"""What a refinement is worth: eq. 4, 5 or 6 of Critique-RL (arXiv:2510.24320)."""
+
 
 class RolesConfig(Config):
     """How each role samples while training. Evaluation is greedy, with the same limits."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from whet.config.acts import ActsUnless, ActsWhen, NoEffect
 from whet.config.base import Config, NameOf, PerStep
@@ -14,11 +14,25 @@ from whet.config.inputs import InputFile
 from whet.config.parts import EndpointConfig, EngineConfig, ModelConfig, SamplingConfig
 from whet.config.runs import FrozenRole, RunConfig
 
+
+def _no_switch(value: object) -> object:
+    """Raises: ValueError for true and false, which say less than the names do."""
+    if isinstance(value, bool):
+        raise ValueError(
+            f"{str(value).lower()} is no opening: write rules=own for the environment's rules, rules=none for the "
+            "first observation alone, or rules=null for what the model has learnt"
+        )
+    return value
+
+
 Rules = Annotated[InputFile, Field(min_length=1)]
 """`own`, `none`, or a file."""
 OWN_RULES, NO_RULES = "own", "none"
 MAX_OBSERVATION_CHARS = 32_000
 """Characters of one observation that an episode holds, where no settings say."""
+ScriptedAgent = Literal["expert", "random", "constant"]
+SCRIPTED_AGENTS: tuple[ScriptedAgent, ...] = ("expert", "random", "constant")
+"""Baselines of a trained agent (`methods.agent.scripted`)."""
 
 
 class PoolConfig(Config):
@@ -102,7 +116,7 @@ class AgentRunConfig(RunConfig):
     """Tokens that a turn may begin with. An episode with more is truncated."""
     max_observation: int = Field(4000, ge=16)
     """Characters that are shown of an observation; the middle of longer ones is left out."""
-    rules: Annotated[Rules | dict[str, Rules | None] | None, NameOf("environment")] = None
+    rules: Annotated[Rules | dict[str, Rules | None] | None, BeforeValidator(_no_switch), NameOf("environment")] = None
     """What an episode begins with. own: the environment's rules in whet's words, and a promise to keep them. none: the
     first observation. FILE: the opening in it, which is two turns in YAML (a list of role and content), or those of
     trajectories as AgentGym publishes them. None: that of the trajectories or pairs that the run learns, or else own;

@@ -209,6 +209,10 @@ class KLConfig(Config):
     """reward: a penalty on each token's reward, summed to the end; loss: a term of its own."""
 
 
+VALUE_MODEL = "value_model"
+"""The policy of a run that is its value model."""
+
+
 class ValueConfig(Config):
     """The value model of PPO (advantage = gae)."""
 
@@ -223,3 +227,18 @@ class ValueConfig(Config):
     warmup_updates: int = Field(5, ge=0, le=10**9)
     """Updates that the value model makes alone, before the policy learns."""
     learning: LearningConfig = LearningConfig(learning_rate=1e-3, minibatch_rows=128)
+
+    def warmup_problem(self, num_rows: int, num_steps: int) -> str | None:
+        """A sentence that says why the policy would never learn. None: it does.
+
+        Args:
+            num_rows: of a step.
+            num_steps: of the phase.
+        """
+        num_updates = num_steps * self.learning.updates_a_step(num_rows)
+        if self.warmup_updates < num_updates:
+            return None
+        return (
+            f"value.warmup_updates = {self.warmup_updates} has to be less than the {num_updates} updates that "
+            f"num_steps = {num_steps} make of the value model, or the policy never learns"
+        )

@@ -75,7 +75,7 @@ def _unknown(config_class: type[Config], unknown: UnknownKey) -> str:
         return f"unknown key {full}: {ELSEWHERE[last]}"
     beside = ", ".join(unknown.chosen.model_fields)
     if not beside:
-        return f"unknown key {full}: there are no keys {f'in {dotted(parent)}' if parent else 'here'}"
+        return f"unknown key {full}: there are no keys {f'in {dotted(parent)}' if parent else 'here'}, so leave it out"
     return f"unknown key {full}: the keys {f'of {dotted(parent)}' if parent else 'here'} are {beside}"
 
 

@@ -33,6 +33,10 @@ from whet.config.scheduled import Scheduled
 
 FrozenRole = Annotated[ModelConfig | EndpointConfig, Field(discriminator="kind")]
 """A role that is not trained."""
+Weighting = Literal["binary", "reward", "self_normalised"]
+"""What an explored episode weighs (AgentEvol)."""
+Keep = Literal["first", "best", "all"]
+"""Which samples of a round are kept."""
 Merge = Literal["base", "previous", "cumulative", "none"]
 """What a round learns beside its own accepted episodes: demonstrations, those of the round before, both with all
 earlier rounds, or nothing."""

@@ -120,7 +120,9 @@ def read_file(file: Path, title: str = "config file") -> dict[str, Any]:
     except FileNotFoundError as error:
         raise ConfigError(f"there is no {title} {file}: check the path") from error
     except OSError as error:
-        raise ConfigError(f"the {title} {str(file)[:200]} cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"the {title} {str(file)[:200]} cannot be read: {error.strerror}; give another file"
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"the {title} {file} is not UTF-8 (byte {error.start}): give a YAML text file") from error
     except ConfigError:

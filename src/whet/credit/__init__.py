@@ -9,6 +9,7 @@
 | metrics | a step's rewards, for the log and the watch | `reward_metrics`, `reply_signs` |
 """
 
+from whet.config.critics import IndirectName
 from whet.credit.advantages import ADVANTAGES, Advantage, advantage
 from whet.credit.assignment import (
     AssignedCredit,
@@ -23,7 +24,6 @@ from whet.credit.assignment import (
 )
 from whet.credit.metrics import critique_signs, flat_groups, graded_signs, reply_metrics, reply_signs, reward_metrics
 from whet.credit.rewards import (
-    IndirectName,
     ScoredSegment,
     Total,
     gated,

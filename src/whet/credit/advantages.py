@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from whet.config.advantages import ADVANTAGES as LISTED
 from whet.errors import TooManyFailures
 from whet.objectives import group_advantages, leave_one_out, reward_to_go, whiten
 from whet.plugins import line_of, said
@@ -42,7 +43,7 @@ class AdvantageError(TooManyFailures, RuntimeError):
     """A user's advantage raised, or did not give a number for each token. The steps before it are saved."""
 
 
-ADVANTAGES: Registry[Advantage] = Registry("advantage")
+ADVANTAGES: Registry[Advantage] = LISTED
 
 
 def advantage(name: str, *, baseline: Baseline = "group", says: str = "") -> Callable[..., Any]:
@@ -101,39 +102,33 @@ def _of_groups(rule: Callable[[Tensor], Tensor], rewards_B: Tensor, sizes: Seque
     return torch.cat([rule(part[None])[0] for part in rewards_B.split(list(sizes))])
 
 
-@advantage("grpo")
 def grpo(rewards_B: Tensor, sizes: Sequence[int], kl_BT: Tensor, mask_BT: Tensor, kl_coef: float) -> Tensor:
     """Centred in the group, divided by its standard deviation (2402.03300); a KL is part of the reward."""
     rewards_B = rewards_B - kl_coef * kl_BT.sum(-1)
     return _of_groups(lambda r: group_advantages(r, divide_by_std=True), rewards_B, sizes)[:, None] * mask_BT
 
 
-@advantage("dr_grpo")
 def dr_grpo(rewards_B: Tensor, sizes: Sequence[int], kl_BT: Tensor, mask_BT: Tensor, kl_coef: float) -> Tensor:
     """Centred in the group (2503.20783); a KL is part of the reward."""
     return _of_groups(group_advantages, rewards_B - kl_coef * kl_BT.sum(-1), sizes)[:, None] * mask_BT
 
 
-@advantage("rloo")
 def rloo(rewards_B: Tensor, sizes: Sequence[int], kl_BT: Tensor, mask_BT: Tensor, kl_coef: float) -> Tensor:
     """Each against the mean of the others of its group (2402.14740); a KL is part of the reward."""
     return _of_groups(leave_one_out, rewards_B - kl_coef * kl_BT.sum(-1), sizes)[:, None] * mask_BT
 
 
-@advantage("rloo_whitened")
 def rloo_whitened(rewards_B: Tensor, sizes: Sequence[int], kl_BT: Tensor, mask_BT: Tensor, kl_coef: float) -> Tensor:
     """Leave-one-out on the bare reward, the KL a token summed to the end, whitened over tokens: Critique-RL's code."""
     scalar_B = _of_groups(leave_one_out, rewards_B, sizes)
     return whiten(reward_to_go(scalar_B, kl_BT, mask_BT, kl_coef=kl_coef), mask_BT)
 
 
-@advantage("reinforce_pp", baseline="batch")
 def reinforce_pp(rewards_B: Tensor, sizes: Sequence[int], kl_BT: Tensor, mask_BT: Tensor, kl_coef: float) -> Tensor:
     """Whitened over the batch's tokens (REINFORCE++, 2501.03262)."""
     return whiten(reward_to_go(rewards_B, kl_BT, mask_BT, kl_coef=kl_coef, clamp=math.inf), mask_BT, correction=1)
 
 
-@advantage("reinforce_pp_baseline")
 def reinforce_pp_baseline(
     rewards_B: Tensor, sizes: Sequence[int], kl_BT: Tensor, mask_BT: Tensor, kl_coef: float
 ) -> Tensor:
@@ -141,10 +136,20 @@ def reinforce_pp_baseline(
     return reinforce_pp(_of_groups(group_advantages, rewards_B, sizes), sizes, kl_BT, mask_BT, kl_coef)
 
 
-@advantage("reward", baseline="none")
 def reward(rewards_B: Tensor, sizes: Sequence[int], kl_BT: Tensor, mask_BT: Tensor, kl_coef: float) -> Tensor:
     """The reward itself: plain REINFORCE."""
     return reward_to_go(rewards_B, kl_BT, mask_BT, kl_coef=kl_coef, clamp=math.inf)
 
 
-ADVANTAGES.add("gae", Advantage(None, "batch"), says="PPO's, with a value model (1506.02438)")
+def _ours(credit: Credit, baseline: Baseline = "group") -> Advantage:
+    return Advantage(_checked(credit.__name__, credit), baseline)
+
+
+GRPO = _ours(grpo)
+DR_GRPO = _ours(dr_grpo)
+RLOO = _ours(rloo)
+RLOO_WHITENED = _ours(rloo_whitened)
+REINFORCE_PP = _ours(reinforce_pp, "batch")
+REINFORCE_PP_BASELINE = _ours(reinforce_pp_baseline)
+REWARD = _ours(reward, "none")
+GAE = Advantage(None, "batch")

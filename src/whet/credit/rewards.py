@@ -26,6 +26,7 @@ from statistics import fmean
 from typing import Literal
 
 from whet.config.base import ConfigError
+from whet.config.critics import IndirectName
 from whet.evaluation.protocol import is_right
 from whet.rewards import RewardError, RewardTerm, value_of
 from whet.types import MAX_REWARD, Episode, Segment, as_reward
@@ -228,7 +229,6 @@ def least(values: Mapping[str, float]) -> float:
 
 
 Verdict = Literal["correct", "wrong"]
-IndirectName = Literal["refine", "delta", "correction"]
 
 
 def judged_right(verdict: Verdict | None, answer_correct: bool) -> bool:

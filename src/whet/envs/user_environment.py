@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable,
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from whet.envs.protocol import EnvError, Observed, Stepped
+from whet.envs.protocol import EnvError, EnvironmentInfo, Observed, Stepped
 from whet.types import MAX_REWARD, as_reward, in_brief, is_whole
 
 A = TypeVar("A")
@@ -155,6 +155,16 @@ def takes(function: Any, *args: Any, **kwargs: Any) -> bool:
     except ValueError:  # some built-in ones have no signature
         return True
     return True
+
+
+def refused_settings(info: EnvironmentInfo, error: TypeError) -> str:
+    """A sentence about settings that an environment does not take, with those that it takes."""
+    try:
+        names = ", ".join(inspect.signature(info.make).parameters)
+    except (TypeError, ValueError):  # some built-in ones have no signature
+        names = ""
+    taken = f"it takes {names}" if names else "leave them out"
+    return f"{info.name} does not take these settings ({error}): {taken}"
 
 
 def _then(answer: Any, check: Callable[[Any], A]) -> A | Awaitable[A]:

@@ -26,7 +26,7 @@ from whet.config.base import Config
 from whet.config.loading import of_tree, parse_override
 from whet.evaluation.budgets import KINDS
 from whet.evaluation.critique import vote
-from whet.registry import Registry
+from whet.evaluation.strategies import STRATEGIES
 from whet.rollout.driver import Rollout, together
 from whet.rollout.samples import Kind, Path, Sample, Samples
 
@@ -166,9 +166,6 @@ class Strategy(Config):
         """Spends the budget and returns an answer or refinement."""
 
 
-STRATEGIES: Registry[type[Strategy]] = Registry("strategy")
-
-
 def strategy(name: str, *, says: str = "") -> Callable[[type[Strategy]], type[Strategy]]:
     """A decorator: register a strategy of yours, for `whet eval --strategy NAME`.
 
@@ -210,7 +207,6 @@ def strategies_of(text: str) -> dict[str, Strategy]:
 # --- without a critic ------------------------------------------------------------------------------------------------
 
 
-@strategy("single")
 class Single(Strategy):
     """One greedy answer, whatever the budget."""
 
@@ -224,7 +220,6 @@ async def _an_answer(part: BudgetedSamples, index: int) -> Sample:
     return await part.answer(index)
 
 
-@strategy("majority")
 class Majority(Strategy):
     """As many answers as fit, and the majority of them (self-consistency)."""
 
@@ -235,7 +230,6 @@ class Majority(Strategy):
         return answers[vote(await ask.keys(answers)) or 0]
 
 
-@strategy("ceiling")
 class Ceiling(Strategy):
     """As many answers as fit, and a right one if there is any: pass@K, which no vote and no choice can exceed."""
 
@@ -257,7 +251,6 @@ def is_right(sample: Sample) -> bool:
 Gate = Literal["always", "verdict"]
 
 
-@strategy("parallel")
 class Parallel(Strategy):
     """Chains of answer, critique and refinement, as many as fit, and the majority of their ends."""
 
@@ -279,14 +272,12 @@ def _refines(gate: Gate, critique: Sample) -> bool:
     return gate == "always" or critique.verdict == "wrong"
 
 
-@strategy("verdict_gated")
 class VerdictGated(Parallel):
     """As parallel, but an answer is refined only where the verdict calls it wrong."""
 
     gate: Gate = "verdict"
 
 
-@strategy("sequential")
 class Sequential(Strategy):
     """One answer, critiqued and refined round after round; the last refinement counts."""
 
@@ -310,7 +301,6 @@ class Sequential(Strategy):
 # --- with verdicts ---------------------------------------------------------------------------------------------------
 
 
-@strategy("critic_filtered")
 class CriticFiltered(Strategy):
     """Answers with a critique each; the majority of those not judged wrong, or of all where none is left."""
 
@@ -321,7 +311,6 @@ class CriticFiltered(Strategy):
         return answers[winner or 0]
 
 
-@strategy("critic_weighted")
 class CriticWeighted(Strategy):
     """Answers with critiques; each votes with the weight that its critiques give it."""
 
@@ -335,7 +324,6 @@ class CriticWeighted(Strategy):
         return answers[weighted_vote(await ask.keys(answers), weights) or 0]
 
 
-@strategy("best_of_n")
 class BestOfN(Strategy):
     """Answers with critiques; the one that they speak for most, of equals the first."""
 
@@ -349,7 +337,6 @@ class BestOfN(Strategy):
         return answers[weights.index(max(weights))]
 
 
-@strategy("self_check")
 class SelfCheck(Strategy):
     """Answers; where they agree too little, those judged wrong are dropped before the vote."""
 

@@ -11,7 +11,7 @@ from whet.config import ConfigError, load
 from whet.config.loading import parse_override
 from whet.config.runs import RunConfig
 from whet.config.yaml_text import read_file
-from whet.methods import METHODS
+from whet.methods import ALGORITHMS, METHODS
 from whet.plugins import load_entry_points, load_plugins
 
 if TYPE_CHECKING:
@@ -22,8 +22,14 @@ if TYPE_CHECKING:
 class Preset:
     """What `whet train NAME` starts from."""
 
-    algorithm: type[Algorithm[Any]]
     config: RunConfig
+    registered: type[Algorithm[Any]] | None = None
+    """The algorithm of a plug-in."""
+
+    @property
+    def algorithm(self) -> type[Algorithm[Any]]:
+        """Runs the settings. Imports torch."""
+        return self.registered or ALGORITHMS.get(self.config.method)
 
 
 def preset_of(name: str) -> Preset:
@@ -31,8 +37,12 @@ def preset_of(name: str) -> Preset:
 
     Raises: UnknownName.
     """
-    entry = METHODS.get(name)
-    return entry if isinstance(entry, Preset) else Preset(entry, entry.spec.config())
+    start = METHODS.get(name)
+    if isinstance(start, Preset):
+        return start
+    if isinstance(start, RunConfig):
+        return Preset(start)
+    return Preset(start()) if issubclass(start, RunConfig) else Preset(start.spec.config(), start)
 
 
 def config_of(name: str, file: Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:

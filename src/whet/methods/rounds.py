@@ -17,10 +17,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from whet.config.parts import LearningConfig
-from whet.config.runs import Merge
+from whet.config.runs import Keep, Merge, Weighting
 from whet.methods.warm_start import imitation_phase
 from whet.seeds import seed_of
 from whet.trainer.buffers import Store
@@ -110,10 +110,6 @@ def in_epochs(pool: Sequence[T], step: int, count: int, *key: object) -> list[T]
 
 
 # --- the examples of a round ------------------------------------------------------------------------------------------
-
-
-Weighting = Literal["binary", "reward", "self_normalised"]
-Keep = Literal["first", "best", "all"]
 
 
 def episode_weights(

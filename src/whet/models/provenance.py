@@ -18,7 +18,7 @@ from huggingface_hub import try_to_load_from_cache
 
 from whet.config.yaml_text import NotYaml, load
 from whet.distribution import licence_text
-from whet.models.places import OURS
+from whet.models.shipped import OURS
 
 PROVENANCE = "provenance.json"
 CARD = "README.md"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2Config
 
@@ -21,8 +19,6 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-SHIPPED = Path(__file__).parent / "tiny_model"
-"""The folder of the package that holds the pretrained model."""
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import Qwen2Config, Qwen2Tokenizer
@@ -19,12 +18,6 @@ SPACED_DIGITS = tuple(f" {digit}" for digit in range(10))
 """Qwen2's rule splits the space from the digit, and every count would be two tokens."""
 VOCABULARY = 1500
 """With it every word of TextCraft, BabyAI and maze is one token; Wordle's eight hundred take two or three."""
-SHIPPED = {
-    "tiny_agent": Path(__file__).parent / "tiny_agents" / "cloned",
-    "tiny_agent_early": Path(__file__).parent / "tiny_agents" / "early",
-    "tiny_agent_careless": Path(__file__).parent / "tiny_agents" / "careless",
-}
-"""The package's folders with the agents, by their names in settings."""
 
 
 def word_tokenizer(words: Iterable[str]) -> Qwen2Tokenizer:

@@ -46,7 +46,7 @@ def write_comparison(comparison: Comparison, path: Path) -> Path:
         script_hashes=Markup(f"{source_hash(script)} {plotly_hash()}"),
         plotly=plotly_packed(),
     )
-    write_page(path, page)
+    write_page(path, page, of_run=False)
     return path
 
 

@@ -18,12 +18,14 @@ WEB = Path(__file__).parent / "web"
 _PLOTLY = WEB / "plotly-basic.min.js.gz"
 
 
-def write_page(path: Path, page: str) -> None:
+def write_page(path: Path, page: str, *, of_run: bool = True) -> None:
     """Writes a page. A lone surrogate, which models write and UTF-8 lacks, becomes "?".
 
+    Args:
+        of_run: False: it lies where the user said.
     Raises: RunError where it cannot be written.
     """
-    write_atomic(path, page.encode("utf-8", errors="replace").decode())
+    write_atomic(path, page.encode("utf-8", errors="replace").decode(), of_run=of_run)
 
 
 @lru_cache

@@ -77,7 +77,7 @@ def write_episodes(path: Path, rows: Sequence[Record], report_spec: ReportSpec, 
         exchanges=tuple(trace_of(row, report_spec.who) for row in rows),
         summary=None,
     )
-    write_page(path, render(run, max_exchanges=max_exchanges, only_traces=True))
+    write_page(path, render(run, max_exchanges=max_exchanges, only_traces=True), of_run=False)
     return path
 
 

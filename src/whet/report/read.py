@@ -57,7 +57,9 @@ def check_is_run(folder: Path | str) -> Path:
         raise ReportError(f"{folder} is no folder; give the folder of a run, such as runs/NAME.")
     marks = ("config.yaml", "env.json", "metrics.jsonl")
     if not any((folder / name).is_file() for name in marks):
-        raise ReportError(f"{folder} holds no run: none of {', '.join(marks)} is in it.")
+        raise ReportError(
+            f"{folder} holds no run (none of {', '.join(marks)}); give the folder of one, such as runs/NAME."
+        )
     return folder
 
 

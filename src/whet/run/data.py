@@ -40,7 +40,10 @@ def load_tasks(data: AnyData) -> Problems:
     if isinstance(data, BasicsData):
         return Problems(*make_basics(data, counts))
     if data.min_steps > data.max_steps:
-        raise DataError(f"data.min_steps = {data.min_steps} is more than data.max_steps = {data.max_steps}")
+        raise DataError(
+            f"data.min_steps = {data.min_steps} is more than data.max_steps = {data.max_steps}: lower the one, "
+            "or raise the other"
+        )
     tasks: dict[str, tuple[Task, ...]] = {}
     for split, count in counts.items():
         if count > (available := _num_available(split, data)):

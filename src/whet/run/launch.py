@@ -197,7 +197,10 @@ def saved_config(out: Path, overrides: Sequence[str] = ()) -> RunConfig:
     load_plugins([path for path in settings.get("plugins") or () if isinstance(path, str)])
     name = settings.get("method")
     if name not in METHODS:
-        raise ConfigError(f"{file}: there is no method {name!r} here; it was written by {made_by(out)}")
+        raise ConfigError(
+            f"{file}: there is no method {name!r} here; it was written by {made_by(out)}: install that "
+            "one, or name the plug-in that has the method, --plugins FILE"
+        )
     try:
         config: RunConfig = of_tree(type(preset_of(str(name)).config), settings)
     except ConfigError as error:

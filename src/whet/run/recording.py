@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal, TypeGuard
 
 from whet.config import ConfigError
-from whet.config.environments import AgentRunConfig
+from whet.config.environments import SCRIPTED_AGENTS, AgentRunConfig, ScriptedAgent
 from whet.envs import EnvironmentInfo
 from whet.errors import RunError
 from whet.evaluation.agents import OBSERVATION, reward_of, turns_of
@@ -17,9 +17,8 @@ from whet.methods.agent.cloning import experts_of
 from whet.methods.agent.evolution import by_environment
 from whet.methods.agent.rollouts import AgentRollouts
 from whet.methods.environment_tasks import ENVIRONMENT
-from whet.methods.solvers import POLICY
+from whet.methods.names import POLICY
 from whet.rollout.agent import ITEM
-from whet.rollout.scripted import SCRIPTED_AGENTS, ScriptedAgent
 from whet.run.evaluate import measuring
 from whet.trainer.loop import Progress
 from whet.trajectories.format_detection import FORMAT

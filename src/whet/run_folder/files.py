@@ -21,7 +21,7 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def disk_error(path: Path, error: OSError) -> RunError:
-    """The error to raise where a file cannot be written."""
+    """The error to raise where a file of a run cannot be written."""
     advice = "make room" if error.errno in DISK_FULL else "see to that"
     return RunError(
         f"could not write {path}: {error.strerror or error}; every whole checkpoint is kept: {advice}, then "
@@ -56,15 +56,20 @@ def as_bytes(text: str) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
-def write_atomic(path: Path, text: str) -> None:
+def write_atomic(path: Path, text: str, *, of_run: bool = True) -> None:
     """`files.write_atomic` of a text.
 
+    Args:
+        of_run: False: it lies where the user said, and no run waits for it.
     Raises: RunError where it cannot be written.
     """
     try:
         files.write_atomic(path, as_bytes(text))
     except OSError as error:
-        raise disk_error(path, error) from error
+        if of_run:
+            raise disk_error(path, error) from error
+        advice = "make room" if error.errno in DISK_FULL else "choose another file"
+        raise RunError(f"could not write {path}: {error.strerror or error}; {advice}") from error
 
 
 def check_places(run: Path, names: Iterable[str], folders: Iterable[str]) -> None:

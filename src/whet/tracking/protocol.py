@@ -21,6 +21,11 @@ class TrackError(WhetError):
     """A run cannot be tracked: one sentence that says why and what to do."""
 
 
+def is_folder(path: Path) -> TrackError:
+    """The error to raise where a folder is in the place of a run's file."""
+    return TrackError(f"{path} is a folder, where a run has a file: move it away")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     """Where a tracker sends a run."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from whet.files import write_atomic
 from whet.run_folder.files import TRACKING
 from whet.run_folder.logs import EVENTS
-from whet.tracking.protocol import TrackError
+from whet.tracking.protocol import TrackError, is_folder
 
 WAIT_S = 1.0
 """Seconds between two tries to get a lock."""
@@ -44,10 +44,15 @@ class Sent:
 
 
 def identity_of(run: Path) -> str:
-    """Identifies a run by the first line of its events, which no resume changes. Empty: it has none yet."""
+    """Identifies a run by the first line of its events, which no resume changes. Empty: it has none yet.
+
+    Raises: TrackError where a folder is in the place of the file.
+    """
     try:
         with (run / EVENTS).open("rb") as file:
             line = file.readline(1_000_000)
+    except IsADirectoryError as error:
+        raise is_folder(run / EVENTS) from error
     except FileNotFoundError:
         return ""
     return sha256(line).hexdigest()[:16] if line.endswith(b"\n") else ""

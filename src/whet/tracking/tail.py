@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.run_folder.logs import readable
+from whet.tracking.protocol import is_folder
 
 CHUNK = 16_000_000
 """Bytes that are read at once. A longer line is read whole."""
@@ -29,6 +30,8 @@ class Tail:
 
         A log that was cut is read from its beginning again, even if it has grown past the position since. Empty: there
         is nothing new, or no log. A line that is no JSON object is left out.
+
+        Raises: TrackError where the log is a folder.
         """
         try:
             with self.path.open("rb") as file:
@@ -43,6 +46,8 @@ class Tail:
                 self.position += len(data)
                 if data or was_cut:
                     self._digest = self._digest_before(file)
+        except IsADirectoryError as error:
+            raise is_folder(self.path) from error
         except FileNotFoundError:
             was_cut, self.position, self._digest = self.position > 0, 0, b""
             return [], was_cut

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from whet.config.losses import ValueConfig
+from whet.config.losses import VALUE_MODEL, ValueConfig
 from whet.models.policy import Policy
 from whet.models.value import load_value_model, value_model_of
 from whet.trainer.losses import value_term
 from whet.trainer.terms import Update
 from whet.types import Row
-
-VALUE_MODEL = "value_model"
 
 
 def ensure_value_model(policies: dict[str, Policy], settings: ValueConfig, of: str) -> None:
@@ -51,14 +49,3 @@ def rows_to_train(settings: ValueConfig, policies: Mapping[str, Policy], rows: S
     """The rows that train now: while the value model warms up, its rows alone."""
     is_warming = policies[VALUE_MODEL].version < settings.warmup_updates
     return [row for row in rows if row.policy == VALUE_MODEL or not is_warming]
-
-
-def warmup_problem(settings: ValueConfig, num_rows: int, num_steps: int) -> str | None:
-    """A sentence that says why the policy would never learn. None: it does."""
-    num_updates = num_steps * settings.learning.updates_a_step(num_rows)
-    if settings.warmup_updates < num_updates:
-        return None
-    return (
-        f"value.warmup_updates = {settings.warmup_updates} has to be less than the {num_updates} updates that "
-        f"num_steps = {num_steps} make of the value model, or the policy never learns"
-    )

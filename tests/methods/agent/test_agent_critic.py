@@ -14,9 +14,11 @@ from support.sessions import finished
 from whet.config import ConfigError, load
 from whet.config.parts import ModelConfig
 from whet.envs import ENVIRONMENTS
-from whet.methods.agent.agent_critic import AgentCritic, AgentCriticConfig
+from whet.methods.agent.agent_critic import AgentCritic
+from whet.methods.agent.agent_critic_config import AgentCriticConfig
 from whet.methods.agent.oracles import Experts
-from whet.methods.agent.warm_start import AgentWarmStart, SFTExamples
+from whet.methods.agent.warm_start import SFTExamples
+from whet.methods.agent.warm_start_config import AgentWarmStart
 from whet.methods.evaluator import EvalSettings
 from whet.models.policy import load_policies
 from whet.tasks.prompts import ACTING

@@ -17,7 +17,8 @@ from whet.methods.agent.critique_rollout import AgentCritique, attempt_text
 from whet.methods.agent.oracles import Experts, action_critic, critique_text, rule_critic
 from whet.methods.agent.review import Reviewer
 from whet.methods.agent.revisions import revision_metrics, revision_traces, revisions
-from whet.methods.stages import Stage2
+from whet.methods.stages import terms_of
+from whet.methods.stages_config import Stage2
 from whet.rollout.agent import Agent
 from whet.rollout.driver import roll_out
 from whet.rollout.environments import Environments
@@ -144,7 +145,7 @@ def test_critiques_of_one_attempt_are_one_group_each_with_an_attempt_of_its_own(
     rollout = rounds(critic, num_critiques=3)
     episodes = roll_out([rollout(a_task(), sample=i) for i in range(2)], {"environment": envs})
     assert len({str(each) for each in critic.shown}) == 1, "all of them read the same attempt"
-    terms, total = Stage2().terms
+    terms, total = terms_of(Stage2())
     groups = groups_of(rewarded(episodes, "critic", terms, total), "critic", "answer")
     assert [len(group) for group in groups] == [3, 3]
     assert [[scored.reward for scored in group] for group in groups] == [[1.2, 0.2, -1.0]] * 2
@@ -171,7 +172,7 @@ def test_rewards_by_hand(envs, item, says, verdict, helps, scored):
     [index] = episode.indices("critic")
     assert verdict_match()(episode, index) == verdict
     assert refine_outcome()(episode, index) == helps
-    terms, total = Stage2().terms
+    terms, total = terms_of(Stage2())
     [[each]] = groups_of(rewarded([episode], "critic", terms, total), "critic", "answer")
     assert each.reward == pytest.approx(scored)
 
@@ -205,7 +206,7 @@ def test_a_fault_in_the_second_attempt_pays_nobody(envs, breaks, lost):
     rollout = rounds(Says(f"go\n{WRONG}"), info, num_critiques=3, retries=Retries(episode_counts, 1))
     [episode] = roll_out([rollout(a_task())], {"environment": envs})
     assert len(episode.indices("critic")) == 3 - lost
-    terms, total = Stage2().terms
+    terms, total = terms_of(Stage2())
     [group] = groups_of(rewarded([episode], "critic", terms, total), "critic", "answer")
     assert [scored.reward for scored in group] == [1.2] * (3 - lost)
     assert (episode_counts.lost, episode_counts.by_kind["env_error"]) == (lost, breaks)

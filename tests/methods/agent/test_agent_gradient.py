@@ -11,7 +11,8 @@ import whet
 from whet.config import Steps, config_at
 from whet.credit import ADVANTAGES, AssignedCredit
 from whet.envs import ENVIRONMENTS
-from whet.methods.agent.agent_gradient import AgentGradient, AgentGradientConfig
+from whet.methods.agent.agent_gradient import AgentGradient
+from whet.methods.agent.agent_gradient_config import AgentGradientConfig
 from whet.methods.environment_tasks import parts
 from whet.methods.registry import preset_of
 from whet.types import Episode, Segment, Task

@@ -15,8 +15,8 @@ from whet.envs import ENVIRONMENTS
 from whet.envs.shown_form import ShownForm
 from whet.methods.agent.openings import Openings, read_opening
 from whet.methods.environment_tasks import rules_of
+from whet.methods.names import POLICY
 from whet.methods.registry import config_of
-from whet.methods.solvers import POLICY
 from whet.run.recording import RecordSettings, record
 from whet.tasks.files import DataError
 from whet.trajectories.experts import expert_trajectories

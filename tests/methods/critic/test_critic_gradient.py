@@ -10,9 +10,9 @@ from support.episodes import exchange
 from support.sessions import STEPS, WARM, finished, session_of
 from whet.config import ConfigError
 from whet.config.effects import acts
+from whet.config.losses import VALUE_MODEL
 from whet.credit import only, refine_outcome, rewarded, verdict_match
 from whet.models.value import begin_anew
-from whet.trainer.value_model import VALUE_MODEL
 
 PPO = ("value.learning.minibatch_rows=12", "value.warmup_updates=2")
 

@@ -17,8 +17,9 @@ from whet.config.parts import ModelConfig
 from whet.credit import groups_of, rewarded
 from whet.engines.local import LocalEngine
 from whet.grading import ChainGrader
-from whet.methods.critic.critique_rl import CritiqueRLConfig
-from whet.methods.stages import Stage1, Stage2, assign_stage_credit, updates_of
+from whet.methods.critic.critique_rl_config import CritiqueRLConfig
+from whet.methods.stages import assign_stage_credit, terms_of, updates_of
+from whet.methods.stages_config import Stage1, Stage2
 from whet.models.policy import load_policies
 from whet.rollout.critique import CritiqueRound
 from whet.rollout.driver import GRADER, roll_out
@@ -90,7 +91,7 @@ def of_page(stage, rounds, reference):
 
 
 def of_method(stage, episodes, reference):
-    terms, total = STAGES[stage].terms
+    terms, total = terms_of(STAGES[stage])
     groups = groups_of(rewarded(episodes, "critic", terms, total), "critic", "answer")
     rewards = [scored.reward for group in groups for scored in group]
     return rewards, assign_stage_credit(STAGES[stage], groups, reference)

@@ -15,11 +15,12 @@ from support.episodes import exchange
 from support.sessions import WARM, Silent, finished, session_of
 from whet.config import ConfigError, check_all_read
 from whet.grading.critique_filters import is_shortcut
+from whet.methods.names import POLICY
 from whet.methods.registry import config_of, preset_of
 from whet.methods.rounds import INITIAL
 from whet.methods.self_improve.exploration_metrics import normalised
 from whet.methods.self_improve.improving import Question, reference_of, round_metrics
-from whet.methods.solvers import POLICY, solve_rollout
+from whet.methods.solvers import solve_rollout
 from whet.run.data import load_tasks
 from whet.run.session import prepare
 from whet.run_folder.folder import RunFolder

@@ -12,8 +12,7 @@ import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from whet.methods import METHODS
-from whet.methods.registry import Preset
+from whet.methods.registry import preset_of
 
 Array = NDArray[np.float64]
 Both = tuple[Array, Array]
@@ -72,8 +71,7 @@ def compare(formula: Formula, cases: int = CASES) -> Result:
 
 def settings_of(name: str) -> Any:
     """What the preset of that name starts from."""
-    found = METHODS.get(name)
-    return found.config if isinstance(found, Preset) else found.spec.config()
+    return preset_of(name).config
 
 
 # --- random inputs ----------------------------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ from whet.methods.agent.agent_gradient import AgentGradient
 from whet.methods.critic import critic_gradient, critique_coder, critique_dpo, score_rl
 from whet.methods.policy import nft
 from whet.methods.self_correct import rltf_sd
-from whet.methods.stages import Stage, Stage1, Stage2
+from whet.methods.stages import terms_of
+from whet.methods.stages_config import Stage, Stage1, Stage2
 from whet.types import Episode, Task
 
 VERDICTS = ("correct", "wrong", None)
@@ -81,7 +82,7 @@ def critiques(
 
 def stage_i(scale: Literal["signed", "unit"]) -> Callable[[Generator, int], Both]:
     wrong = -1.0 if scale == "signed" else 0.0
-    return critiques(*Stage1(scale=scale).terms, lambda o, verdict, ns: 1.0 if judged(o, verdict) else wrong)
+    return critiques(*terms_of(Stage1(scale=scale)), lambda o, verdict, ns: 1.0 if judged(o, verdict) else wrong)
 
 
 def stage_ii(name: IndirectName, combine: Literal["gated", "additive"]) -> Callable[[Generator, int], Both]:
@@ -91,13 +92,13 @@ def stage_ii(name: IndirectName, combine: Literal["gated", "additive"]) -> Calla
             return indirect + 0.2 * right
         return indirect + 0.2 if right else -1.0
 
-    return critiques(*Stage2(indirect=name, combine=combine).terms, published)
+    return critiques(*terms_of(Stage2(indirect=name, combine=combine)), published)
 
 
 def help_only(name: IndirectName) -> Callable[[Generator, int], Both]:
     """Stage II without discrimination, and Retroformer (delta)."""
     stage = Stage2(indirect=name, discrimination=False)
-    return critiques(*stage.terms, lambda o, verdict, ns: INDIRECT[name](o, ns[0]))
+    return critiques(*terms_of(stage), lambda o, verdict, ns: INDIRECT[name](o, ns[0]))
 
 
 def two_stages(stage: Stage) -> Callable[[Generator, int], Both]:
@@ -107,7 +108,7 @@ def two_stages(stage: Stage) -> Callable[[Generator, int], Both]:
         reference = KLConfig()
         assert not reference.coef  # no KL, so no reference is scored
         both = []
-        terms, total = stage.terms
+        terms, total = terms_of(stage)
         for _ in range(cases):
             groups, rewards, lengths = [], [], []
             for task in range(3):

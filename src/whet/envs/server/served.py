@@ -10,7 +10,7 @@ from typing import Any
 
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
 from whet.envs.registry import ENVIRONMENTS
-from whet.envs.user_environment import takes
+from whet.envs.user_environment import refused_settings, takes
 from whet.envs.wire import WireError, description_json
 from whet.errors import text_of
 from whet.registry import UnknownName
@@ -126,7 +126,7 @@ def _served(name: str, settings: Mapping[str, Any]) -> Served:
             info.make(**settings).close()
         return Served(info.settled(settings), entry.says, name in QUICK, settings)
     except TypeError as error:
-        raise EnvError(f"--set {name}: {name} does not take these settings: {error}") from error
+        raise EnvError(f"--set {name}: {refused_settings(info, error)}") from error
 
 
 def _of_files(info: EnvironmentInfo) -> frozenset[str]:

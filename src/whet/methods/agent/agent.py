@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
 
-from whet.config.acts import Inside, NoEffect
-from whet.config.environments import AgentEvaluation, AgentRunConfig
+from whet.methods.agent.agent_config import AgentConfig
 from whet.methods.agent.base import AgentAlgorithm, agent_spec
 from whet.trainer.loop import Phase
-
-
-class AgentConfig(AgentRunConfig):
-    """An agent that is measured and not trained."""
-
-    method: Literal["agent"] = "agent"
-    evaluation: Annotated[
-        AgentEvaluation, Inside("validation_samples", NoEffect("nothing is trained, so no weights are chosen"))
-    ] = AgentEvaluation()
 
 
 class Agent(AgentAlgorithm[AgentConfig]):

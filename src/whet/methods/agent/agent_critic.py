@@ -14,27 +14,22 @@ from dataclasses import replace
 from functools import partial
 from math import ceil
 from random import Random
-from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
-
-from whet.config import LearningConfig, NameOf, PerStep
-from whet.config.acts import ActsWhen, AllOf, AnyOf, Inside, NoEffect
-from whet.config.environments import MEASURED, AgentCriticRunConfig, AgentEvaluation
-from whet.config.parts import ModelConfig
 from whet.credit import critique_signs, flat_groups, groups_of, reward_metrics, rewarded
+from whet.methods.agent.agent_critic_config import AgentCriticConfig
 from whet.methods.agent.cloning import demonstrated
-from whet.methods.agent.critics import CRITIC, ORACLE, AgentCriticAlgorithm, agent_critic_spec
+from whet.methods.agent.critics import AgentCriticAlgorithm, agent_critic_spec
+from whet.methods.agent.names import CRITIC, ORACLE
 from whet.methods.agent.revisions import revision_traces
-from whet.methods.agent.warm_start import AgentWarmStart, SFTExamples, critic_rows
+from whet.methods.agent.warm_start import SFTExamples, critic_rows
 from whet.methods.base import RunContext
 from whet.methods.critics import NO_CRITIC, SFT
+from whet.methods.names import POLICY
 from whet.methods.report_specs import load_report
 from whet.methods.rounds import in_epochs
-from whet.methods.solvers import POLICY
-from whet.methods.stages import STAGES, Stage, Stage1, Stage2, assign_stage_credit, critic_of, stage_phase
+from whet.methods.stages import STAGES, assign_stage_credit, critic_of, reaches_goal, stage_phase, terms_of
+from whet.methods.stages_config import Stage1, Stage2
 from whet.methods.warm_start import imitation_phase
-from whet.models.places import OURS
 from whet.report.spec import ReportSpec
 from whet.seeds import seed_of
 from whet.trainer.loop import Batch, Phase
@@ -44,68 +39,6 @@ ATTEMPTS = "attempts"
 """A queue of the run's store: rows for the critic's warm start."""
 AT_A_TIME = 64
 """Attempts for the warm start that a step makes."""
-LEARNING = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=32)
-
-
-TRAINED = AllOf(
-    ActsWhen("of", "attempt", because="of is action, and a critic of actions is not trained"),
-    ActsWhen("critic.kind", "model"),
-)
-"""When the critic learns."""
-STAGED = (ActsWhen("stage1.num_steps"), ActsWhen("stage2.num_steps"))
-"""Either of them makes a stage."""
-
-
-class AgentCriticConfig(AgentCriticRunConfig):
-    """An agent acts, a critic critiques its attempt, the agent tries again; the critic is trained."""
-
-    method: Literal["agent_critic"] = "agent_critic"
-    max_turns: Annotated[PerStep[int | None], AnyOf(*STAGED, ActsWhen("warm_start.critic_steps"), hint=MEASURED)] = (
-        Field(12, ge=1)
-    )
-    """Turns that an attempt in training may take. None: each environment's usual number."""
-    rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), AnyOf(*STAGED)] = Field({})
-    traces_per_step: Annotated[int, AnyOf(*STAGED)] = Field(4, ge=0)
-    evaluation: Annotated[
-        AgentEvaluation, Inside("validation_samples", NoEffect("a validation rolls each item out once, greedily"))
-    ] = AgentEvaluation(max_turns=12)
-    warm_start: Annotated[
-        AgentWarmStart,
-        Inside("policy_steps", ActsWhen("policy.kind", "model")),
-        Inside("critic_steps", TRAINED),
-        Inside("drilled", ActsWhen("of", "attempt")),
-    ] = AgentWarmStart()
-    stage1: Annotated[Stage1, TRAINED] = Stage1(num_steps=8, prompts_per_step=12, validate_every=5, learning=LEARNING)
-    stage2: Annotated[Stage2, TRAINED] = Stage2(num_steps=12, prompts_per_step=12, validate_every=4, learning=LEARNING)
-
-    @model_validator(mode="after")
-    def check_critiques(self) -> Self:
-        if self.critique.temperature == 0 and self.trains and (self.stage1.num_steps or self.stage2.num_steps):
-            raise ValueError(
-                "critique.temperature = 0 makes all critiques of an attempt equal, so none is better than "
-                "the others and nothing is learnt; use 0.7 or 1.0"
-            )
-        if self.of == "action" and isinstance(self.critic, ModelConfig) and self.critic.path in OURS:
-            raise ValueError(
-                f"of = action trains no critic, and {self.critic.path} has learnt no verdicts, so that it "
-                "would send nothing back: set critic.kind=rule (the oracle), critic.kind=endpoint, or "
-                "critic.path to a model that judges"
-            )
-        return self
-
-    @property
-    def trains(self) -> bool:
-        """Whether the critic is one that is trained."""
-        return isinstance(self.critic, ModelConfig) and self.of == "attempt"
-
-    @property
-    def steps_of(self) -> dict[str, int]:
-        """Steps of the warm start, by role."""
-        warm = self.warm_start
-        return {
-            POLICY: warm.policy_steps if isinstance(self.policy, ModelConfig) else 0,
-            CRITIC: warm.critic_steps if self.trains else 0,
-        }
 
 
 SNAPSHOTS = {critic_of(name): name for name in STAGES}
@@ -203,7 +136,7 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         """One step of a stage: roll out, reward, assign credit."""
         first = self.config.stage1.num_steps if key == "stage2" else 0
         config = self.at(first + step)  # rollouts go on where stage I ended: its items, and its horizon
-        stage: Stage = getattr(self.at(step), key)
+        stage: Stage1 | Stage2 = getattr(self.at(step), key)
         rollout = self.critiques.rounds(
             CRITIC,
             key,
@@ -214,7 +147,7 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
             retry=isinstance(stage, Stage2),
         )
         rolled_out = self.critiques.episodes(rollout, self.rollouts.drawn(first + step, stage.prompts_per_step))
-        terms, total = stage.terms
+        terms, total = terms_of(stage)
         episodes = [episode for episode in rolled_out if episode.outcome not in FAULTS]
         episodes = rewarded(episodes, CRITIC, terms, total, added=config.rewards)
         groups = groups_of(episodes, CRITIC, "answer")
@@ -222,7 +155,7 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         critiques = [e.segments[i] for e in episodes for i in e.indices(CRITIC)]
         metrics = {
             **reward_metrics(groups),
-            **flat_groups(groups, stage.reaches),
+            **flat_groups(groups, partial(reaches_goal, stage)),
             **self.critiques.step_metrics(rolled_out, config),
             **assigned.metrics,
         }
@@ -234,4 +167,6 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
             critic="training",
             credit=assigned.of_segments,
         )
-        return Batch(assigned.rows, metrics, list(shown), signs=[critique_signs(groups, critiques, stage.reaches)])
+        return Batch(
+            assigned.rows, metrics, list(shown), signs=[critique_signs(groups, critiques, partial(reaches_goal, stage))]
+        )

@@ -8,20 +8,20 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from whet.config import ConfigError
-from whet.config.environments import AgentRunConfig
+from whet.config.environments import SCRIPTED_AGENTS, AgentRunConfig, ScriptedAgent
 from whet.config.parts import SamplingConfig
 from whet.evaluation.agents import agent_metrics, by_samples, by_turn, shares_of
+from whet.methods.agent.names import ROWS
 from whet.methods.agent.openings import Given
 from whet.methods.agent.rollouts import AgentRollouts
 from whet.methods.base import Algorithm, MethodSpec, RunContext
 from whet.methods.environment_tasks import ENVIRONMENT
 from whet.methods.evaluator import EvalSettings, Evaluator, Measured, Metrics, Traces, no_refinements
+from whet.methods.names import BEST, POLICY
 from whet.methods.report_specs import load_report
-from whet.methods.solvers import BEST, POLICY
 from whet.models.prompts import Conversation
 from whet.rollout.agent import ITEM
 from whet.rollout.environments import Environments
-from whet.rollout.scripted import SCRIPTED_AGENTS, ScriptedAgent
 from whet.trainer.loop import Batch, Phase, Selection
 from whet.types import FAULTS, Episode, Task
 
@@ -29,8 +29,6 @@ C = TypeVar("C", bound=AgentRunConfig)
 BY_SUCCESS = Selection(POLICY, BEST, "validation/success")
 BY_SUCCESS_OR_LATER = replace(BY_SUCCESS, takes_later_at_zero=True)
 """Of weights that imitate."""
-ROWS = {"before": POLICY, "after": BEST, "last": POLICY}
-"""Rows of the final table, and the policy that each measures: after is the best validated one."""
 OF_RUN = {"after": BEST, "last": POLICY}
 """What `whet eval` measures of a run."""
 SHARE = "share"

@@ -18,6 +18,7 @@ from whet.credit.metrics import failures
 from whet.envs import EnvError
 from whet.methods.agent.base import OF_PLAY, agent_spec
 from whet.methods.agent.critique_rollout import AgentCritique
+from whet.methods.agent.names import CRITIC, ORACLE
 from whet.methods.agent.oracles import RULE_CRITICS, Experts, action_critic, rule_critic
 from whet.methods.agent.review import Reviewer
 from whet.methods.agent.revisions import no_critic_metrics, revision_metrics, revision_traces
@@ -26,13 +27,12 @@ from whet.methods.base import Algorithm, MethodSpec, RunContext
 from whet.methods.critics import NO_CRITIC, SFT
 from whet.methods.environment_tasks import ENVIRONMENT
 from whet.methods.evaluator import EvalSettings, Evaluator, Measured, Metrics, Traces, no_refinements
-from whet.methods.solvers import POLICY
+from whet.methods.names import POLICY
 from whet.models.prompts import REPLY, Conversation
 from whet.trainer.loop import Batch
 from whet.types import Episode, Task
 
 C = TypeVar("C", bound=AgentCriticRunConfig)
-CRITIC, ORACLE = "critic", "oracle"
 RENAMED = {
     "turns_attempt": "turns/mean",
     "invalid": "turns/invalid",

@@ -12,8 +12,8 @@ from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
 from whet.envs.retries import Attempts, Call, Late
 from whet.methods.agent.critique_rollout import AttemptCritic
 from whet.methods.agent.review import ActionCritic
+from whet.methods.agent.scripted import scripted_episode
 from whet.rollout.agent import ITEM
-from whet.rollout.scripted import scripted_episode
 from whet.rollout.services import Fault
 from whet.seeds import seed_of
 from whet.tasks.prompts import Prompts

@@ -15,25 +15,19 @@ from whet.config.environment_data import EnvironmentData
 from whet.config.environments import AgentEvaluation
 from whet.config.losses import BalancedBounds
 from whet.config.parts import ModelConfig, SamplingConfig
-from whet.methods.agent.agent_clone import ACTION, SAMPLED, SHALLOW
-from whet.methods.agent.agent_gradient import AgentGradient, AgentGradientConfig, TurnCreditConfig
-from whet.methods.registry import Preset
+from whet.methods.agent.agent_gradient_config import AgentGradientConfig, TurnCreditConfig
+from whet.methods.agent.clone_presets import ACTION, SAMPLED, SHALLOW
 
-
-def _preset(**settings: Any) -> Preset:
-    return Preset(AgentGradient, AgentGradientConfig(**settings))
-
-
-DR_GRPO = _preset(advantage="dr_grpo", aggregation="constant")
-RLOO = _preset(advantage="rloo", loss=ReinforceLoss(), aggregation="sequence_mean")
-REINFORCE_PP = _preset(advantage="reinforce_pp")
-PPO = _preset(advantage="gae", value=ValueConfig(gae_lambda=1.0))
-BAPO = _preset(
+DR_GRPO = AgentGradientConfig(advantage="dr_grpo", aggregation="constant")
+RLOO = AgentGradientConfig(advantage="rloo", loss=ReinforceLoss(), aggregation="sequence_mean")
+REINFORCE_PP = AgentGradientConfig(advantage="reinforce_pp")
+PPO = AgentGradientConfig(advantage="gae", value=ValueConfig(gae_lambda=1.0))
+BAPO = AgentGradientConfig(
     loss=ClipLoss(bounds=BalancedBounds()),
     learning=LearningConfig(learning_rate=1e-4, num_epochs=2, minibatch_rows=32),
 )
-GIGPO = _preset(credit=TurnCreditConfig(per="gigpo", gamma=0.95))
-SCALING_INTER = _preset(
+GIGPO = AgentGradientConfig(credit=TurnCreditConfig(per="gigpo", gamma=0.95))
+SCALING_INTER = AgentGradientConfig(
     num_steps=24,
     prompts_per_step=32,
     aggregation="sequence_mean",
@@ -44,7 +38,7 @@ SCALING_INTER = _preset(
 published: under a cosine the last horizon would have none left. The paper's horizons are in the presets of its
 environments."""
 
-GRPO_TINY = _preset(
+GRPO_TINY = AgentGradientConfig(
     policy=ModelConfig(path="tiny_agent_careless"),
     data=SHALLOW,
     format="plain",
@@ -64,7 +58,7 @@ step has 32 items of 8 episodes in four updates."""
 def _published(
     env: str, items: int, samples: int, mini: int, steps: int, written: int, response: int, horizons: tuple[int, ...],
     every: int,
-) -> Preset:  # fmt: skip
+) -> AgentGradientConfig:  # fmt: skip
     """The settings of a published script. It measures at the longest horizon of training.
 
     Args:
@@ -79,7 +73,7 @@ def _published(
         if len(horizons) > 1
         else {"max_turns": horizons[0]}
     )
-    return _preset(
+    return AgentGradientConfig(
         data=EnvironmentData(env={env: 1.0}),
         prompts_per_step=items,
         group_size=samples,

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from whet.config import ConfigError
-from whet.config.environments import AgentRunConfig
+from whet.config.environments import AgentRunConfig, ScriptedAgent
 from whet.config.parts import SamplingConfig
 from whet.credit.metrics import failures
 from whet.envs import EnvError, EnvironmentInfo
@@ -20,15 +20,15 @@ from whet.envs.retries import Attempts, Late, beginnings, other_start
 from whet.evaluation.agents import agent_metrics, broken_share, cut_shares, reward_of, succeeded, turns_trace
 from whet.methods.agent.evolution import by_environment
 from whet.methods.agent.openings import Given, Openings
+from whet.methods.agent.scripted import tried_episode
 from whet.methods.base import RunContext
 from whet.methods.environment_tasks import ENVIRONMENT, format_of, load_infos, parts
 from whet.methods.evaluator import Metrics
-from whet.methods.solvers import POLICY
+from whet.methods.names import POLICY
 from whet.models.lean import steady_positions
 from whet.models.prompts import Conversation
 from whet.models.tiny_agent import READS_RULES
 from whet.rollout.agent import Agent
-from whet.rollout.scripted import ScriptedAgent, tried_episode
 from whet.seeds import seed_of
 from whet.tasks.prompts import Message
 from whet.types import FAULTS, Episode, Task

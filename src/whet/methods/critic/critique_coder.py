@@ -14,12 +14,8 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field
-
-from whet.config import ClipLoss, FixedBounds, PerStep, PolicyRunConfig, SamplingConfig, TrainingConfig
-from whet.config.acts import ActsWhen
 from whet.credit import (
     ADVANTAGES,
     AssignedCredit,
@@ -33,11 +29,12 @@ from whet.credit import (
 )
 from whet.credit.metrics import reply_metrics, reply_signs, reward_metrics
 from whet.evaluation.protocol import measure
+from whet.methods.critic.critique_coder_config import CritiqueCoderConfig
 from whet.methods.evaluator import Metrics
+from whet.methods.names import POLICY
 from whet.methods.report_specs import load_report
 from whet.methods.sampling import whole
 from whet.methods.solvers import (
-    POLICY,
     PolicyAlgorithm,
     PolicyEvaluator,
     ask_policy,
@@ -54,23 +51,6 @@ from whet.trainer.loop import Batch, Phase
 from whet.types import Episode, Task
 
 GRPO = ADVANTAGES.get("grpo")
-
-
-class CritiqueCoderConfig(TrainingConfig, PolicyRunConfig):
-    """Critique-Coder's mix: solving and judging in one policy."""
-
-    method: Literal["critique_coder"] = "critique_coder"
-    judge_share: PerStep[float] = Field(0.2, ge=0, le=1)
-    """The share of a step's problems of which a solution is judged. 0: plain GRPO with these settings."""
-    judge_reward: Annotated[PerStep[float], ActsWhen("judge_share")] = Field(1.0, ge=0)
-    """Of a right verdict. The paper takes 0.8 in its first phase, its code 1."""
-    right_above: float = Field(0.8, ge=0, le=1)
-    """A solution counts as right above this score."""
-    critique: SamplingConfig = SamplingConfig(max_new_tokens=80)
-    """How critiques are sampled."""
-    kept_steps: Annotated[int, ActsWhen("judge_share")] = Field(10, ge=1)
-    """Steps whose solutions may be judged."""
-    loss: PerStep[ClipLoss] = ClipLoss(bounds=FixedBounds(high=1.3))
 
 
 class CoderEvaluator(PolicyEvaluator[CritiqueCoderConfig]):

@@ -16,16 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
-
-from whet.config import InputFile, NameOf, PerStep
-from whet.config.acts import ActsUnless, ActsWhen, AnyOf, Inside
-from whet.config.critics import CriticEvaluation
-from whet.config.runs import CriticRunConfig
 from whet.credit import groups_of, rewarded
 from whet.methods.base import RunContext
+from whet.methods.critic.critique_rl_config import MAX_ITERATIONS, CritiqueRLConfig
 from whet.methods.critics import (
     SFT,
     CriticAlgorithm,
@@ -37,7 +31,8 @@ from whet.methods.critics import (
     training_batch,
 )
 from whet.methods.report_specs import load_report
-from whet.methods.stages import STAGES, Stage, Stage1, Stage2, assign_stage_credit, critic_of, stage_phase
+from whet.methods.stages import STAGES, assign_stage_credit, critic_of, reaches_goal, stage_phase, terms_of
+from whet.methods.stages_config import Stage1, Stage2
 from whet.models.prompts import REPLY, Conversation
 from whet.report.spec import title_of
 from whet.rollout.roles import written
@@ -45,8 +40,6 @@ from whet.run_folder.folder import RunFolder
 from whet.tasks.files import DataError, parse_json, read_text
 from whet.trainer.loop import Batch, Phase
 from whet.types import Episode, Segment, Task
-
-MAX_ITERATIONS = 9
 
 
 def name_of(stage: str, iteration: int) -> str:
@@ -59,37 +52,6 @@ REPEATED = {
     name_of(stage, time): f"{title_of(stage)}, time {time}" for time in range(2, MAX_ITERATIONS + 1) for stage in STAGES
 }
 """Titles of the stages from the second time on."""
-STAGED = AnyOf(ActsWhen("stage1.num_steps"), ActsWhen("stage2.num_steps"))
-"""The critic is trained by reinforcement learning."""
-
-
-class CritiqueRLConfig(CriticRunConfig):
-    """Critique-RL: an actor answers, a critic critiques, the actor refines; the critic is trained in two stages."""
-
-    method: Literal["critique_rl"] = "critique_rl"
-    rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), STAGED] = Field({})
-    traces_per_step: Annotated[int, STAGED] = Field(4, ge=0)
-    evaluation: Annotated[CriticEvaluation, Inside("num_validation", STAGED)] = CriticEvaluation()
-    answers: Annotated[Literal["online", "cached"], STAGED] = "online"
-    """Where training answers come from: sampled anew each step (paper), or once before stage I (authors' code)."""
-    answers_file: Annotated[InputFile | None, ActsWhen("answers", "cached")] = None
-    """With answers = cached: JSON lines with question and answer to use instead of sampling."""
-    cached_per_task: Annotated[int, ActsWhen("answers", "cached"), ActsUnless("answers_file")] = Field(1, ge=1)
-    """With answers = cached and no file: answers sampled of each training problem."""
-    stage1: Stage1 = Stage1()
-    stage2: Stage2 = Stage2()
-    iterations: Annotated[int, STAGED] = Field(1, ge=1, le=MAX_ITERATIONS)
-    """How often both stages run (Table 2). Every stage starts from, and is held to, the best critic of the one before.
-    So a later stage I goes on from the stage II before it. What the authors did is not published."""
-
-    @model_validator(mode="after")
-    def check_critiques(self) -> Self:
-        if self.roles.critique.temperature == 0 and (self.stage1.num_steps or self.stage2.num_steps):
-            raise ValueError(
-                "roles.critique.temperature = 0 makes all critiques of an answer equal, so none is better than the "
-                "others and nothing is learnt; use 0.7 or 1.0"
-            )
-        return self
 
 
 def ask_about_answers(algorithm: CritiqueRL) -> list[Conversation]:
@@ -142,16 +104,16 @@ class CritiqueRL(CriticAlgorithm[CritiqueRLConfig]):
     def _collect(self, key: str, iteration: int, reference: str, step: int) -> Batch:
         """One step of a stage: roll out, reward, assign credit."""
         config = self.at(step)
-        stage: Stage = getattr(config, key)
+        stage: Stage1 | Stage2 = getattr(config, key)
         episodes = self._episodes(key, step, stage, iteration)
-        terms, total = stage.terms
+        terms, total = terms_of(stage)
         episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)
         groups = groups_of(episodes, "critic", "answer")
         assigned = assign_stage_credit(stage, groups, self.run.loop.policies[reference])
         name = name_of(key, iteration)
-        return training_batch(self.config, name, step, episodes, groups, assigned, stage.reaches)
+        return training_batch(self.config, name, step, episodes, groups, assigned, partial(reaches_goal, stage))
 
-    def _episodes(self, key: str, step: int, stage: Stage, iteration: int = 1) -> list[Episode]:
+    def _episodes(self, key: str, step: int, stage: Stage1 | Stage2, iteration: int = 1) -> list[Episode]:
         """Critiques of the stage's next problems. Each stage goes on where the one before it ended."""
         stage1 = self.config.stage1
         num_before = (iteration - 1) * self._num_prompts

@@ -17,18 +17,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
-from typing import Any, ClassVar, Literal
+from typing import Any
 
-from pydantic import Field
-
-from whet.config import ClipLoss, ConfigError, CriticRunConfig, KLConfig, LearningConfig, PerStep, TrainingConfig
+from whet.config import ClipLoss, ConfigError, KLConfig
 from whet.credit import ADVANTAGES, Reference, RewardTerm, ScoredSegment, assign_credit, groups_of, only, rewarded
 from whet.credit.rewards import refine_score, score_match, weighted
 from whet.evaluation.critique import Metrics
 from whet.evaluation.protocol import Chained, last_paths, measure, paths
 from whet.grading.verdicts import parse_score
 from whet.methods.base import RunContext
-from whet.methods.critic.reward_model import Pair, RewardModel, RewardModelConfig
+from whet.methods.critic.open_ended_config import OpenEndedConfig
+from whet.methods.critic.reward_model import Pair, RewardModel
 from whet.methods.critics import (
     NO_CRITIC,
     SFT,
@@ -64,27 +63,6 @@ LOW, HIGH = 1, 10
 MIDDLE = (LOW + HIGH) / 2
 STAGES = {"stage1": "near", "stage2": "score_refine"}
 """By stage, the validation metric that chooses its best checkpoint."""
-
-
-class OpenEndedConfig(TrainingConfig, CriticRunConfig):
-    """A critic that gives scores, rewarded by a reward model in two stages."""
-
-    method: Literal["open_ended"] = "open_ended"
-    compared: ClassVar[str] = "roles.critique"
-    reward_model: RewardModelConfig = RewardModelConfig()
-    num_steps: int = Field(80, ge=2, le=10**9, multiple_of=2)
-    """Steps of both stages together; each takes half."""
-    prompts_per_step: int = Field(32, ge=1)
-    """Answers critiqued in a step."""
-    group_size: int = Field(4, ge=2)
-    """Critiques of each answer."""
-    tolerance: PerStep[float] = Field(3.0, gt=0)
-    """Delta: a score that is so far off, or further, is rewarded 0."""
-    weight: PerStep[float] = Field(2.0, ge=0)
-    """Beta_1: of r_dis in stage II, beside the refinement's score of 1 to 10."""
-    kl_coef: PerStep[float] = Field(0.01, ge=0)
-    """Of the KL to the critic that the stage starts from, in the reward."""
-    learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
 
 
 def prompts_for_scores(prompts: Prompts) -> Prompts:

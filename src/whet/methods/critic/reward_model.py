@@ -12,10 +12,9 @@ from statistics import quantiles
 from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from whet.chat import render, text_ids
-from whet.config import Config, LearningConfig
+from whet.methods.critic.reward_model_config import RewardModelConfig
 from whet.models.policy import Policy
 from whet.models.scoring import score
 from whet.models.value import value_model_of
@@ -30,16 +29,6 @@ Answer = tuple[str, str]
 """A question and an answer to it."""
 Pair = tuple[str, str, str]
 """A question, the better answer and the worse."""
-
-
-class RewardModelConfig(Config):
-    """How the reward model learns."""
-
-    num_steps: int = Field(40, ge=1)
-    """Batches of pairs."""
-    rows_per_step: int = Field(128, ge=2, multiple_of=2)
-    """Answers in a batch; two make a pair."""
-    learning: LearningConfig = LearningConfig(learning_rate=1e-3, minibatch_rows=128)
 
 
 @dataclass

@@ -18,12 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field
-
-from whet.config import ClipLoss, KLConfig, PerStep, PolicyRunConfig, TrainingConfig
-from whet.config.acts import ActsIf, ActsWhen
+from whet.config import KLConfig
 from whet.credit import (
     ADVANTAGES,
     assign_credit,
@@ -38,9 +35,11 @@ from whet.credit.assignment import with_reference
 from whet.credit.metrics import failures
 from whet.evaluation.protocol import measure
 from whet.methods.base import RunContext
+from whet.methods.critic.score_rl_config import ScoreConfig
 from whet.methods.evaluator import Metrics
+from whet.methods.names import BEST, POLICY
 from whet.methods.report_specs import load_report
-from whet.methods.solvers import BEST, POLICY, PolicyAlgorithm, PolicyEvaluator, ask_policy, reply_traces, solver_spec
+from whet.methods.solvers import PolicyAlgorithm, PolicyEvaluator, ask_policy, reply_traces, solver_spec
 from whet.models.prompts import Conversation, of_rounds
 from whet.rollout.critique import CritiqueRound
 from whet.tasks.prompts import CHAINS, Prompts
@@ -51,32 +50,6 @@ from whet.types import Episode, Segment, Task
 REFERENCE, ATTEMPTS = "policy_ref", ("first", "second")
 SECOND_ATTEMPT = ("acc_refine", "delta", "c2i", "i2c")
 """Metrics of the second attempt beside the first."""
-
-
-class ScoreConfig(TrainingConfig, PolicyRunConfig):
-    """SCoRe: reinforcement learning of self-correction in two stages."""
-
-    method: Literal["score_rl"] = "score_rl"
-    num_steps: int = Field(80, ge=1, le=10**9)
-    """Of both stages."""
-    first_stage: int = Field(40, ge=0)
-    """Of these, steps of stage I."""
-    group_size: int = Field(4, ge=2)
-    """Pairs of attempts at each problem."""
-    bonus: Annotated[
-        PerStep[float],
-        ActsIf(
-            lambda settings: settings["first_stage"] < settings["num_steps"],
-            when="first_stage is below num_steps",
-            fact="first_stage takes all of num_steps, so there is no stage II",
-        ),
-    ] = Field(10.0, ge=0)
-    """Alpha: weight of the second attempt's gain over the first, in stage II."""
-    hold: Annotated[PerStep[float], ActsWhen("first_stage")] = Field(10.0, ge=0)
-    """Beta_2: weight of the KL that keeps the first attempt in stage I; of a real model 0.1 may do."""
-    kl: PerStep[float] = Field(0.01, ge=0)
-    """Beta_1: weight of every other KL."""
-    loss: PerStep[ClipLoss] = ClipLoss()
 
 
 class ScoreEvaluator(PolicyEvaluator[ScoreConfig]):

@@ -14,14 +14,13 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
-
-from whet.config import GspoLoss, LearningConfig, ModelConfig, RolesConfig, RunConfig, SamplingConfig
+from whet.config import GspoLoss
 from whet.credit import rewarded, verdict_match, with_reference
 from whet.evaluation.protocol import measure, share_right, trace_rows
 from whet.methods.base import Algorithm, MethodSpec
+from whet.methods.critic.spc_config import SPCConfig
 from whet.methods.evaluator import Evaluator, Metrics, Traces
 from whet.methods.report_specs import load_report
 from whet.methods.warm_start import demonstration_rows, imitation_phase
@@ -38,29 +37,6 @@ Games = tuple[list[Episode], Mapping[str, Segment], int]  # rewarded judgments; 
 SIDES, TRIES = ("generator", "critic"), 2  # continuations from a step, to see whether it is an error
 SUFFIXES = {"sft": ("_sft", "_sft"), "critic": ("_sft", ""), "generator": ("", "_sft"), "both": ("", "")}
 """By who has trained: what the names of generator and critic end with."""
-
-
-class SPCConfig(RunConfig):
-    """SPC: a sneaky generator against a step critic, in rounds."""
-
-    method: Literal["spc"] = "spc"
-    generator: ModelConfig = ModelConfig()
-    """Plants errors. Its warm start also continues from steps, to see which are errors."""
-    critic: ModelConfig = ModelConfig()
-    """Judges steps."""
-    roles: RolesConfig = RolesConfig(refinement=SamplingConfig(max_new_tokens=16))
-    """answer: continuations from a step; critique: judgments; refinement: planted steps."""
-    sft_steps: int = Field(60, ge=1)
-    """Batches of demonstrations for either side, before round 1."""
-    num_rounds: int = Field(2, ge=1, le=100)
-    """Of games and training."""
-    games: int = Field(512, ge=2)
-    """Games of a round, each on another training problem. In every other one the right step stands."""
-    num_epochs: float = Field(2.0, gt=0)
-    """How often a game is trained on in a round, on average."""
-    sft_weight: float = Field(0.15, ge=0)
-    """Of the likelihood of demonstrations. A batch has as many of them as of games."""
-    learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=128)
 
 
 ROWS = tuple(SUFFIXES)

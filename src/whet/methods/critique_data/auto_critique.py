@@ -18,14 +18,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from whet.grading.critique_filters import masked
 from whet.methods.base import Algorithm, MethodSpec, RunContext
 from whet.methods.critique_data import records as data_of
+from whet.methods.critique_data.auto_critique_config import AutoCritiqueConfig
 from whet.methods.critique_data.config import (
     MAKING,
-    CritiqueDataConfig,
 )
 from whet.methods.critique_data.corrupted import Solutions, ask_roles, who_and_what
 from whet.methods.critique_data.formats import CritiqueRecord
@@ -42,12 +42,6 @@ from whet.seeds import seed_of
 from whet.tasks.prompts import CHAINS
 from whet.trainer.loop import Batch, Phase
 from whet.types import Episode, Task
-
-
-class AutoCritiqueConfig(CritiqueDataConfig):
-    """AutoMathCritique: wrong solutions, critiques of them with hints, and filters."""
-
-    method: Literal["auto_critique"] = "auto_critique"
 
 
 class DataEvaluator(Evaluator[AutoCritiqueConfig]):

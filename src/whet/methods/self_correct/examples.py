@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from whet.methods.self_correct.records import (
     read_self_correction,
 )
 from whet.methods.self_correct.rollout import KEPT, Fate
+from whet.methods.self_correct.self_talk_config import Arm
 from whet.methods.self_correct.step_comments import TinyWords, Words
 from whet.methods.warm_start import demonstration_row
 from whet.models.policy import Policy
@@ -29,9 +30,6 @@ from whet.tasks.demonstrations import Demonstration
 from whet.tasks.prompts import Prompts
 from whet.types import Episode, Failure, Grade, Row, Task
 
-Arm = Literal["plain", "response", "self_talk"]
-ARMS: tuple[Arm, ...] = ("plain", "response", "self_talk")
-"""The forms in which an actor can learn the same chains."""
 FORMS: Mapping[str, Form] = {"response": "response", "self_talk": "step"}
 
 

@@ -14,16 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
 
-from whet.config import ConfigError, Linear, PerStep, Schedule
-from whet.config.acts import ActsWhen
+from whet.config import ConfigError
 from whet.config.losses import ClipLoss, FixedBounds
-from whet.config.parts import LearningConfig, ModelConfig, SamplingConfig
-from whet.config.runs import FrozenRole, PolicyRunConfig, TrainingConfig
 from whet.credit import (
     ADVANTAGES,
     ScoredSegment,
@@ -38,7 +33,9 @@ from whet.credit import (
 from whet.credit.metrics import failures
 from whet.evaluation.protocol import is_right
 from whet.methods.base import RunContext
-from whet.methods.solvers import POLICY, PolicyAlgorithm, ask_policy, reply_traces, solver_spec, training_phases
+from whet.methods.names import POLICY
+from whet.methods.self_correct.rltf_sd_config import RLTFConfig
+from whet.methods.solvers import PolicyAlgorithm, ask_policy, reply_traces, solver_spec, training_phases
 from whet.models.prompts import Conversation, of_rounds
 from whet.models.scoring import score
 from whet.rollout.critique import CritiqueRound
@@ -48,28 +45,6 @@ from whet.trainer.loop import Batch, Phase
 from whet.types import Episode, Floats, Row, as_row
 
 UNCLIPPED = ClipLoss(bounds=FixedBounds(low=0.0, high=1e6))
-
-
-class RLTFConfig(TrainingConfig, PolicyRunConfig):
-    """RLTF-SD: a critic's feedback while training; the policy learns to do without it."""
-
-    method: Literal["rltf_sd"] = "rltf_sd"
-    feedback: Literal["critic", "oracle", "judge"] = "critic"
-    """Who comments on wrong answers: a frozen model; or, in the tiny world, a rule that knows the solution."""
-    critic: Annotated[FrozenRole, ActsWhen("feedback", "critic")] = ModelConfig()
-    """The model that comments."""
-    critique: Annotated[SamplingConfig, ActsWhen("feedback", "critic")] = SamplingConfig(
-        temperature=0.7, max_new_tokens=80
-    )
-    """How it does."""
-    discount: PerStep[float] = Field(0.1, ge=0, le=1)
-    """Gamma: what the second attempt's reward counts for the first."""
-    distil: PerStep[float] = Field(0.1, ge=0)
-    """Weight of the distilled rows. 0: none."""
-    floor: Annotated[float, ActsWhen("distil")] = Field(-5.0, le=0)
-    """Nats. Distilled tokens less likely than this under the plain question have advantage 0."""
-    schedule: dict[str, Schedule] = Field({"distil": Linear(start=0.0, end=0.1, over=20)})
-    learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=1024)
 
 
 def ask_both(algorithm: RLTF) -> list[Conversation]:

@@ -26,6 +26,7 @@ from whet.evaluation.difficulty import by_level
 from whet.evaluation.intervals import interval
 from whet.methods.base import RunContext
 from whet.methods.evaluator import Metrics, Traces
+from whet.methods.names import BEST, POLICY
 from whet.methods.report_specs import load_report
 from whet.methods.rounds import INITIAL, RoundSamples, Rows, learning_phase, round_of
 from whet.methods.self_improve.config import CritiqueLoopConfig
@@ -33,9 +34,7 @@ from whet.methods.self_improve.exploration_metrics import exploration
 from whet.methods.self_improve.exploring import Explorer, Levels
 from whet.methods.self_improve.improving import Question, round_metrics
 from whet.methods.solvers import (
-    BEST,
     BY_BEST,
-    POLICY,
     PolicyAlgorithm,
     PolicyEvaluator,
     ask_policy,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
-from whet.config.environments import MAX_OBSERVATION_CHARS
+from whet.config.environments import MAX_OBSERVATION_CHARS, ScriptedAgent
 from whet.envs.formats import write
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, Environment, EnvironmentInfo, begun, stepped
 from whet.envs.retries import Attempts, Call, Late, direct
@@ -18,8 +18,6 @@ from whet.rollout.roles import observed, written
 from whet.seeds import seed_of
 from whet.types import MAX_REASON, Episode, Outcome, Segment, Task, shortened
 
-ScriptedAgent = Literal["expert", "random", "constant"]
-SCRIPTED_AGENTS: tuple[ScriptedAgent, ...] = ("expert", "random", "constant")
 NOTHING = "look"
 """The action in an environment that lists none."""
 

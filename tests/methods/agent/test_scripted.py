@@ -4,7 +4,7 @@ import pytest
 
 from whet.envs.protocol import EnvironmentInfo
 from whet.envs.retries import Attempts
-from whet.rollout.scripted import tried_episode
+from whet.methods.agent.scripted import tried_episode
 from whet.types import Task
 
 
