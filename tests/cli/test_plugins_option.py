@@ -12,7 +12,7 @@ from support.commands import whet
 from whet.cli import app
 from whet.cli.own_files import without_plugins
 
-NO_USE = {"compare", "get", "methods", "new env", "track", "tiny build", "tiny random"}
+NO_USE = {"compare", "get", "methods", "new env", "show", "track", "tiny build", "tiny random"}
 """Commands that name nothing which a plug-in could register."""
 
 

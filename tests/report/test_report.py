@@ -215,12 +215,28 @@ def test_the_page_of_a_resumed_run_shows_its_commands_and_names_its_method(tmp_p
     ]
     write_lines(folder / "events.jsonl", [began | more for more in commands])
     (folder / "config.yaml").write_text("method: critique_rl\nseed: 1\n")
-    info = dict(_facts(read_run(folder)))
-    assert info["method"] == "critique_rl"
-    assert info["command"] == read_run(folder).env["command"]
-    assert info["resumed"] == "2 times, last 2026-01-02T00:00:00+00:00: whet resume r"
+    first = read_run(folder).env["command"]
+    run = read_run(folder)
+    assert '<p class="made"><strong>critique_rl</strong> <code>whet resume r</code></p>' in render(run)
+    info = dict(_facts(run))
+    assert info["begun by"] == first
+    assert info["resumed"] == "2 times, last 2026-01-02T00:00:00+00:00"
     write_lines(folder / "events.jsonl", [began | commands[0]])
-    assert dict(_facts(read_run(folder)))["resumed"] == "2026-01-01T00:00:00+00:00: goes on from step_8"
+    again = read_run(folder)
+    assert f"<code>{first}</code></p>" in render(again)
+    assert dict(_facts(again))["resumed"] == "2026-01-01T00:00:00+00:00"
+    assert "begun by" not in dict(_facts(again))
+
+
+def test_a_narrow_screen_scrolls_in_one_direction(chromium, folder):
+    """A phone's 390 pixels: whatever is wider, such as the table, scrolls within itself."""
+    page = chromium.new_page(viewport={"width": 390, "height": 844})
+    page.goto(write_report(folder).as_uri())
+    page.wait_for_selector("html[data-curves=drawn]")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    share = "(panel) => panel.querySelector('svg').clientWidth / panel.clientWidth"
+    assert max(page.evaluate(f"[...document.querySelectorAll('.panel')].map({share})")) <= 1
+    page.close()
 
 
 def test_the_page_of_an_unfinished_run(tmp_path):

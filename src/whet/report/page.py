@@ -31,7 +31,7 @@ from whet.report.table import count_in_words, denominators_in_words, intervals_i
 logger = logging.getLogger(__name__)
 MAX_TROUBLES = 5
 """Notes at the top of the page, the worst first. The section Health has all."""
-FACTS = ("command", "seed", "device", "platform", "num_threads", "commit", "whet", "python", "torch", "transformers")
+FACTS = ("seed", "device", "platform", "num_threads", "commit", "whet", "python", "torch", "transformers")
 SCRIPTS: dict[View, tuple[str, ...]] = {
     "exchange": ("base.js", "charts.js", "exchange.js", "traces.js", "start.js"),
     "reply": ("base.js", "charts.js", "reply.js", "groups.js", "traces.js", "start.js"),
@@ -98,6 +98,8 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
         **_table_fields(run, rows),
         **_note_fields([] if only_traces else health_notes(run)),
         name=run.folder.resolve().name,
+        method=str(run.setting("method") or ""),
+        command=_command(run),
         info=_facts(run),
         config=run.config,
         finished=run.summary is not None,
@@ -152,8 +154,7 @@ def _note_fields(notes: Sequence[Note]) -> dict[str, Any]:
 
 def _facts(run: RunRecord) -> list[tuple[str, str]]:
     """What the page says about the run itself: names and values."""
-    method = run.setting("method")
-    info: list[tuple[str, str]] = [("method", str(method))] if method else []
+    info: list[tuple[str, str]] = []
     if run.events:
         info.append(("started", run.events[0].time))
     seconds = number((run.summary or {}).get("seconds"))
@@ -163,11 +164,19 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
     if resumed := [event for event in run.events if event.event == "resumed"]:
         last = resumed[-1]
         times = f"{len(resumed)} times, last " if len(resumed) > 1 else ""
-        info.append(("resumed", f"{times}{last.time}: {last.command or last.message}"))
+        info.append(("resumed", f"{times}{last.time}"))
+        begun = str(run.env.get("command") or "")
+        info += [("begun by", begun)] if begun and begun != _command(run) else []
     # Phases with tests are left out: their steps are the table's rows.
     phases = [phase for phase in run.phases if not any(key.startswith("test/") for key in phase.metrics)]
     steps = [f"{run.report_spec.title(phase.name)} {max(phase.steps):,}" for phase in phases]
     return [*info, ("steps", ", ".join(steps))] if steps else info
+
+
+def _command(run: RunRecord) -> str:
+    """The command that the run goes on by: the last one that resumed it, or else the first. Empty: not recorded."""
+    resumed = [event.command for event in run.events if event.event == "resumed" and event.command]
+    return resumed[-1] if resumed else str(run.env.get("command") or "")
 
 
 def _heads(columns: Sequence[Column]) -> list[dict[str, Any]]:

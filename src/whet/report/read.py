@@ -214,7 +214,7 @@ def _turn(row: Record) -> Turn:
         reward=number(row.get("reward")),
         credit=number(row.get("credit")),
         note=_string(row.get("note")),
-        picture=_picture(row.get("picture")),
+        picture=_picture(picture) if (picture := row.get("picture")) else (),
     )
 
 
@@ -231,7 +231,8 @@ def _integer(value: object) -> int:
 
 def _name(value: object) -> str:
     """A name for links: whole characters only."""
-    return _string(value).encode(errors="replace").decode()
+    text = _string(value)
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def _string(value: object) -> str:
