@@ -47,7 +47,7 @@ def serve(
     ] = None,
     plugins: PluginsOption = None,
 ) -> None:
-    """Serve a run's policies, or any model folder, at /v1/models and /v1/chat/completions, for OpenAI's client.
+    """Serve a run's policies, or any model folder, at /v1/chat/completions and /v1/completions, for OpenAI's client.
 
     A run's model `ACTOR+CRITIC` writes an answer, a critique of it, and the refinement.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from whet.chat import MORE
+from whet.chat import MORE, text_ids
 from whet.config.parts import SamplingConfig
 from whet.errors import WhetError
 from whet.methods.base import Skill
@@ -88,6 +88,35 @@ class ChatRunner:
             run = asyncio.get_running_loop().run_in_executor
             constraint = await run(self._reading, self._constraint, request.model, request.schema_text)
         return Beginning(segment, constraint)
+
+    async def read_text(self, policy: str, text: str, limit: int) -> tuple[int, ...]:
+        """The ids of a prompt without a chat template, with the token that begins texts where the tokenizer adds one.
+
+        Args:
+            limit: tokens of the reply.
+        Raises: ApiError where the policy cannot take it.
+        """
+        run = asyncio.get_running_loop().run_in_executor
+        return await run(self._reading, self._read_text, policy, text, limit)
+
+    def _read_text(self, policy: str, text: str, limit: int) -> tuple[int, ...]:
+        """Runs in the thread for prompts."""
+        tokenizer, positions = self._readers[policy], self.served.positions(policy)
+        if positions is not None and is_certainly_longer([text], tokenizer, positions):
+            raise _too_long(f"{policy} has {positions} positions, and the prompt takes more: shorten it", "prompt")
+        for _, lost in measured([text], tokenizer):
+            if lost:
+                reason = f"prompt: the tokenizer of {policy} has no token for {lost}"
+                raise ApiError(400, reason, param="prompt", code="unknown_characters")
+        begins = tokenizer.encode("", add_special_tokens=True)[:1] == [tokenizer.bos_token_id]
+        ids = (*([tokenizer.bos_token_id] if begins else []), *text_ids(tokenizer, text, "outside"))
+        if positions is not None and len(ids) + limit > positions:
+            raise _too_long(
+                f"{policy} has {positions} positions; the prompt takes {len(ids)} tokens, and the reply up to {limit}: "
+                "shorten it, or lower max_tokens",
+                "prompt",
+            )
+        return ids
 
     def _constraint(self, policy: str, schema: str) -> Constraint:
         """Runs in the thread for prompts. Raises: ApiError."""
@@ -227,8 +256,8 @@ def sampling_of(temperature: float | None, top_p: float | None) -> Sampling:
     return Sampling(temperature=heat, top_p=1.0 if top_p is None or heat == 0 else float(top_p))
 
 
-def _too_long(message: str) -> ApiError:
-    return ApiError(400, message, param="messages", code="context_length_exceeded")
+def _too_long(message: str, param: str = "messages") -> ApiError:
+    return ApiError(400, message, param=param, code="context_length_exceeded")
 
 
 def _turns(request: ChatRequest) -> tuple[list[Message], str]:
