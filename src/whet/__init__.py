@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
     from whet.api.comparison import compare
     from whet.api.critic import Critic, Critique, load_critic
     from whet.api.export import export
+    from whet.api.hub_push import push_to_hub
     from whet.api.run import Run
     from whet.callbacks import CALLBACKS, callback
     from whet.config.advantages import ADVANTAGES
@@ -89,6 +90,7 @@ __all__ = [
     "method",
     "preset",
     "prompts",
+    "push_to_hub",
     "reward",
     "scale",
     "strategy",
@@ -101,6 +103,7 @@ _PLACES = {
     "whet.api.comparison": ("compare",),
     "whet.api.critic": ("Critic", "Critique", "load_critic"),
     "whet.api.export": ("export",),
+    "whet.api.hub_push": ("push_to_hub",),
     "whet.api.run": ("Run",),
     "whet.callbacks": ("CALLBACKS", "callback"),
     "whet.config.losses": ("LOSSES",),

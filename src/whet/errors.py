@@ -16,6 +16,10 @@ class RunError(WhetError, RuntimeError):
     """A run cannot start, continue or be saved: one sentence that says why and what to do."""
 
 
+class ConstraintError(WhetError):
+    """The form that a reply has to have cannot be followed: one sentence that says why."""
+
+
 class TooManyFailures(WhetError):
     """A run ends for a cause such as failures past a budget. Its work so far stands, and is saved."""
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -156,6 +156,23 @@ class Sampling:
     """Tokens that end the completion as the policy's end tokens do."""
 
 
+class Matcher(Protocol):
+    """One reply's place in its constraint. It raises ConstraintError where it cannot go on."""
+
+    def allowed(self) -> bytes:
+        """A byte for each token id, 0: the reply may not go on with it. Ids beyond the end are forbidden too."""
+
+    def accept(self, token: int) -> bool:
+        """Takes the sampled token. Returns: whether the reply is complete, so that it ends here."""
+
+
+class Constraint(Protocol):
+    """The form that a reply has to have, such as a JSON schema. It may be of several requests, in one process."""
+
+    def matcher(self) -> Matcher:
+        """The beginning of a reply."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A request to an engine. Requests with equal contexts are prefilled once."""
@@ -173,10 +190,25 @@ class Request:
     this context, the engine computes only the rest. It changes nothing else."""
     keep: bool = False
     """Whether a later request may follow it."""
+    constraint: Constraint | None = None
+    """The form of the reply. Tokens that it forbids get no probability: sampling, logprobs and the top-p cut are those
+    of the allowed ones. None: any text."""
+    num_top: int = 0
+    """For each token of the reply, so many of the likeliest tokens in its place are given (`Token.top`)."""
 
     def __post_init__(self) -> None:
         if not self.context:
             raise ValueError("a request without context: give the engine one token at least to go on from")
+
+
+class Token(NamedTuple):
+    """A token as an engine sampled it."""
+
+    id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+    """The likeliest ids in its place with their logprobs, the likeliest first: `Request.num_top` of them, or as many as
+    have any probability. Under the same distribution as `logprob`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +220,14 @@ class Completion:
     stop_reason: StopReason
     version: int
     """Of the weights that wrote it: the number of updates they had seen."""
+    tops: tuple[tuple[tuple[int, float], ...], ...] = ()
+    """`Token.top` of each token. Empty: they were not asked for."""
+
+    @property
+    def sampled(self) -> list[Token]:
+        """Each token with what is known of it."""
+        tops = self.tops or ((),) * len(self.tokens)
+        return [Token(*token) for token in zip(self.tokens, self.logprobs, tops, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

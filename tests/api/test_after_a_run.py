@@ -117,7 +117,8 @@ def test_the_card_says_what_it_is_and_whose_licence_it_has(critics, tmp_path):
     card = (whet.export(critics.folder, tmp_path / "out") / "README.md").read_text()
     head = yaml.safe_load(card.split("---\n")[1])
     assert head == {
-        "library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["whet", "critique_dpo"],
+        "library_name": "transformers", "pipeline_tag": "text-generation",
+        "tags": ["whet", "critique_dpo", "arxiv:2305.18290"],
         "license": "apache-2.0",
     }  # fmt: skip
     assert "# critic_preferred, trained with critique_dpo" in card

@@ -13,7 +13,7 @@ from whet.engines.runners import FusedRunner, LeanRunner, WholeRunner
 from whet.engines.stream import Prefix, Prefixes
 from whet.models.fused import FusedDecoder
 from whet.models.lean import LeanDecoder
-from whet.types import Completion, Request, Sampling, tail_row
+from whet.types import Completion, Request, Sampling, Token, tail_row
 
 NUM_TURNS = 30
 
@@ -141,9 +141,9 @@ def test_a_group_with_one_context_is_computed_once(policy):
 def test_who_is_gone_ends_where_it_stands_and_the_others_do_not_notice(policy, make_engine):
     requests = [Request(context=(5, 6, 7 + i), sampling=Sampling(max_new_tokens=6), seed=i) for i in range(6)]
     alone = [make_engine(policy).generate([request])[0] for request in requests]
-    engine, heard = make_engine(policy, max_rows=3), list[tuple[int, float]]()
+    engine, heard = make_engine(policy, max_rows=3), list[Token]()
     for ticket, request in enumerate(requests):
-        engine.submit(ticket, request, (lambda *token: heard.append(token)) if ticket == 1 else None)
+        engine.submit(ticket, request, heard.append if ticket == 1 else None)
     ended = dict(pair for _ in range(2) for pair in engine.advance())
     engine.cancel([0, 5, 77])  # one that runs, one that waits, one that nobody knows
     while engine.num_open:
@@ -154,12 +154,12 @@ def test_who_is_gone_ends_where_it_stands_and_the_others_do_not_notice(policy, m
     assert 2 <= len(ended[0].tokens) <= 3
     for ticket in range(1, 5):
         assert ended[ticket].tokens == alone[ticket].tokens
-    assert heard == list(zip(ended[1].tokens, ended[1].logprobs, strict=True))
+    assert heard == ended[1].sampled
 
 
 def test_a_listener_that_raises_ends_its_own_request_alone(policy, make_engine):
-    def raises(token, logprob):
-        heard.append(token)
+    def raises(token):
+        heard.append(token.id)
         if len(heard) == 2:
             raise ValueError("the client is gone")
 

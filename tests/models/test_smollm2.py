@@ -14,12 +14,14 @@ from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
 from models.test_gguf import HARD
-from support.llama_cpp import LlamaCpp
+from support.llama_cpp import LlamaCpp, compare_with_llama_cpp
 from whet.cli import app
 from whet.config.parts import ModelConfig
 from whet.errors import RunError
+from whet.models.gguf_export import write_gguf
 from whet.models.loading import check_vocabulary, load_model, load_tokenizer
 from whet.models.packaged import MODELS, unpacked
+from whet.models.policy import load_policies
 
 pytestmark = pytest.mark.integration
 ASKED = [{"role": "user", "content": "What is 7 + 12?"}]
@@ -69,3 +71,22 @@ def test_smollm2_is_what_llama_cpp_and_transformers_read(gguf, tmp_path):
         assert here.argmax() == there.argmax()
         assert (here.exp() * (here - there)).sum() < 0.03
         assert (here - there).abs().max() < 3
+
+
+QUESTIONS = [
+    "What is 7 + 12?", "Name a fruit.", "Sort: pear, fig, apple", "Is 9 prime?", "What is the capital of France?",
+    "Solve 12 - 4", "Write a haiku.", "1234567 + 89 = ?", "naïve ünïcode 🙂?", "Say it's fine.",
+]  # fmt: skip
+
+
+def test_smollm2_written_as_gguf_is_what_our_engine_computes(gguf, tmp_path):
+    """Seen: the same twelve greedy tokens for each of ten prompts, and logprobs of all 49,152 tokens within 0.03."""
+    folder, path = tmp_path / "smollm2", tmp_path / "model.gguf"
+    assert CliRunner().invoke(app, ["get", "smollm2", str(folder)]).exit_code == 0
+    [policy] = load_policies({"policy": ModelConfig(path=str(folder), device="cpu")}).values()
+    write_gguf(policy.causal_lm, policy.tokenizer, path, about={"license": "apache-2.0"})
+    prompts = [
+        str(policy.tokenizer.apply_chat_template([turn], add_generation_prompt=True, tokenize=False))
+        for turn in ({"role": "user", "content": question} for question in QUESTIONS)
+    ]
+    compare_with_llama_cpp(path, policy, prompts, num_tokens=4, atol=0.1)

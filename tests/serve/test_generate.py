@@ -119,7 +119,7 @@ def test_models_tell_their_length(address, policy):
         ({"stream": True}, 400, "stream", "invalid_value"),
         ({"sampling_params": {"max_tokens": 0}}, 400, "sampling_params.max_tokens", "invalid_value"),
         ({"sampling_params": {"top_k": 5}}, 400, "sampling_params.top_k", "invalid_value"),
-        ({"sampling_params": {"logprobs": 5}}, 400, "sampling_params.logprobs", "invalid_value"),
+        ({"sampling_params": {"logprobs": 21}}, 400, "sampling_params.logprobs", "invalid_value"),
         ({"sampling_params": {"best_of": 5}}, 400, "sampling_params.best_of", "unknown_parameter"),
         ({"sampling_params": {"stop": [""]}}, 400, "sampling_params.stop", "invalid_value"),
         (

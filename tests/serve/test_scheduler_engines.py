@@ -32,7 +32,7 @@ def test_replies_and_room_are_the_engines(random_policy, monkeypatch):
     [own] = LocalEngine(random_policy).generate([REQUEST])
     *tokens, done = events
     assert isinstance(done, Completion)
-    assert done.tokens == own.tokens == tuple(token for token, _ in tokens)
+    assert done.tokens == own.tokens == tuple(token.id for token in tokens)
     assert (max_rows, [engine.version for engine in made]) == (3, [0])
 
 

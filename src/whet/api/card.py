@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
+from whet.api.card_origin import data_licence, method_in_words, papers, trained_by
 from whet.config.base import plain
 from whet.config.environment_data import EnvironmentData
 from whet.config.environments import NO_RULES, OWN_RULES, AgentRunConfig
@@ -32,7 +33,8 @@ from whet.report.rows import best_rows, columns_of, row_title, summary_rows
 from whet.report.table import count_in_words, denominators_in_words, intervals_in_words, intervals_of, shown
 from whet.run.load import LoadedRun
 
-Weights = Literal["whole", "adapter", "merged"]
+Weights = Literal["whole", "adapter", "merged", "gguf"]
+LIBRARIES: Mapping[Weights, str] = {"adapter": "peft", "gguf": "gguf"}
 SHORT = 16
 """Hex digits of a sha256 on a card."""
 USES: Mapping[Skill, str] = {
@@ -102,11 +104,12 @@ def _licence(record: Mapping[str, Any], has_text: bool) -> str:
 
 def _metadata(trained: LoadedRun, record: Mapping[str, Any], weights: Weights) -> Iterator[str]:
     yield "---"
-    yield f"library_name: {'peft' if weights == 'adapter' else 'transformers'}"
+    yield f"library_name: {LIBRARIES.get(weights, 'transformers')}"
     yield "pipeline_tag: text-generation"
     if is_hub_id(record.get("base_model")):
         yield f"base_model: {json.dumps(record['base_model'])}"
-    yield f"tags: [whet, {json.dumps(trained.config.method)}]"
+    tags = [trained.config.method, *(f"arxiv:{paper}" for paper in papers(trained))]
+    yield f"tags: [whet, {', '.join(map(json.dumps, tags))}]"
     for key in LICENCE_KEYS:
         if record.get(key):
             yield f"{key}: {json.dumps(record[key])}"
@@ -130,20 +133,24 @@ def _facts(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], 
         "whole": "all of the model's",
         "adapter": "a LoRA adapter, in PEFT's layout",
         "merged": "the base model's with the LoRA adapter merged into them",
+        "gguf": "all of the model's, as a GGUF file in float32",
     }[weights]
     came_from = provenance_in_words(record)
     yield "| | |\n|---|---|"
     for key, value in {
         "policy": f"`{name}`{copied} after {trained.versions[name]:,} updates",
         "weights": held,
+        "method": method_in_words(trained),
+        "trained by": _cell(trained_by(env)),
         "selected by": selected_by(run, name) if _is_trained(trained, name) else "nothing: no update has moved them",
         "base model": _cell(f"`{base}`{_inputs(trained, f'{trained.role(name)}.path = ')}"),
         **({"which came from": _cell(came_from)} if came_from else {}),
         "licence": _cell(licence_in_words(record).removeprefix("licence ")),
         "data": _cell(f"{_data(config.data)}{_inputs(trained, 'data.')}"),
+        "licence of the data": _cell(data_licence(config.data)),
         "settings": _cell(f"{_changed(config)}; sha256 of config.yaml {digest(run / 'config.yaml')[:SHORT]}"),
         "made with": f"whet {env.get('whet', '?')}, torch {env.get('torch', '?')}, transformers "
-        f"{env.get('transformers', '?')}; exported by whet {version()}",
+        f"{env.get('transformers', '?')}; exported by whet {version()}, whose code is Apache-2.0",
     }.items():
         yield f"| {key} | {value} |"
     yield ""
@@ -228,6 +235,8 @@ def _table(trained: LoadedRun) -> Iterator[str]:
 def _usage(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], weights: Weights) -> Iterator[str]:
     words = trained.words()
     yield "## How to use it\n"
+    if weights == "gguf":
+        yield f"With llama.cpp: `llama-server -m {name}.gguf`, or `llama-quantize {name}.gguf small.gguf q8_0` first.\n"
     over_a_folder = weights == "adapter" and not (is_hub_id(base) and record.get("base_model") == base)
     if over_a_folder:
         yield f"It is an adapter: install peft, and give the folder of the base model, `{base}`, in place of BASE.\n"
@@ -241,15 +250,19 @@ def _usage(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], 
         "act": ("", ""),
     }
     first = next(iter(skills), None)
-    yield "```python"
-    yield SNIPPET.format(
-        importing="from peft import PeftModel\n" if over_a_folder else "",
-        loading=OVER_A_FOLDER if over_a_folder else WHOLE,
-        worded="worded as below" if first != "act" else "of a conversation as below",
-        begun="" if first is None else wordings[first][1],
-        max_new_tokens=skills[first].max_new_tokens if first else 128,
+    snippet = (
+        ""
+        if weights == "gguf"
+        else SNIPPET.format(
+            importing="from peft import PeftModel\n" if over_a_folder else "",
+            loading=OVER_A_FOLDER if over_a_folder else WHOLE,
+            worded="worded as below" if first != "act" else "of a conversation as below",
+            begun="" if first is None else wordings[first][1],
+            max_new_tokens=skills[first].max_new_tokens if first else 128,
+        )
     )
-    yield "```\n"
+    if snippet:
+        yield f"```python\n{snippet}\n```\n"
     for skill in skills:
         wording, prefill = wordings[skill]
         if skill == "act":

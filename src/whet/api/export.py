@@ -9,18 +9,27 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any, Literal
 
 from whet.api.card import Weights, model_card
 from whet.config import ConfigError
 from whet.errors import RunError
 from whet.files import whole_folder
-from whet.models.provenance import public_name
+from whet.models.policy import Policy
+from whet.models.provenance import LICENCE_KEYS, public_name
 from whet.run.load import LoadedRun, load_run
 
 CARD = "README.md"
 
 
-def export(run: str | Path, folder: str | Path, policy: str | None = None, *, merge: bool = False) -> Path:
+def export(
+    run: str | Path,
+    folder: str | Path,
+    policy: str | None = None,
+    *,
+    merge: bool = False,
+    to: Literal["huggingface", "gguf"] = "huggingface",
+) -> Path:
     """Write a policy of a run in the Hugging Face layout: the bytes of its newest checkpoint, and a model card.
 
     `transformers.AutoModelForCausalLM.from_pretrained(folder)` then gives the logits of the run's policy, to the bit.
@@ -32,9 +41,11 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
         folder: a new or empty one. It appears once whole.
         policy: None: the run's best one.
         merge: write the base's weights with the LoRA adapter merged in (equal up to rounding).
+        to: gguf: one file for llama.cpp, in float32, with the card. For Llama and Qwen2 shapes with byte-level BPE.
     Returns: the folder.
     Raises: ConfigError: the folder is not empty, there is no such policy, nothing to merge, or an adapter alone over
-        random weights. RunError: the run has no checkpoint, or the folder cannot be written.
+        random weights, or a model that GGUF cannot hold as it is. RunError: the run has no checkpoint, or the folder
+            cannot be written.
     """
     run, folder = Path(run), Path(folder).absolute()
     trained = load_run(run)
@@ -42,6 +53,11 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
     place, has_adapter = trained.place(name), trained.model(name).lora is not None
     if merge and not has_adapter:
         raise ConfigError(f"policy {name!r} of {run} trains all weights: there is no adapter to merge, so leave it out")
+    if has_adapter and not merge and to == "gguf":
+        raise ConfigError(
+            f"policy {name!r} of {run} is an adapter, and a GGUF file holds whole weights: add --merge (in Python "
+            "merge=True)"
+        )
     if has_adapter and not merge and trained.model(name).random_weights is not None:
         raise ConfigError(
             f"the adapter of policy {name!r} lies over random weights, which no folder holds: add --merge (in Python "
@@ -52,11 +68,15 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
     if run.resolve() in folder.resolve().parents:
         raise ConfigError(f"{folder} lies in the run itself, which holds nothing but its own: give another folder")
     weights: Weights = "merged" if merge else "adapter" if has_adapter else "whole"
+    if to == "gguf":
+        weights = "gguf"
     card = model_card(trained, name, weights)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with whole_folder(folder) as aside:
-            if merge:
+            if to == "gguf":
+                _write_gguf(trained, name, aside)
+            elif merge:
                 _merge(trained, name, aside)
             else:  # with the permissions of other new files
                 shutil.copytree(place, aside, copy_function=shutil.copyfile, dirs_exist_ok=True)
@@ -70,9 +90,26 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
     return folder
 
 
+def _write_gguf(trained: LoadedRun, name: str, folder: Path) -> None:
+    from whet.models.gguf_export import write_gguf
+
+    [policy] = trained.load([name], device="cpu", dtype="float32").values()
+    model = policy.model if policy.adapter is None else _merged(policy, name)
+    record = trained.source(name)
+    about = {"name": f"{trained.config.method} {name}"}
+    about |= {key.replace("license_", "license."): str(record[key]) for key in LICENCE_KEYS if record.get(key)}
+    write_gguf(model, policy.tokenizer, folder / f"{name}.gguf", about=about)
+    if policy.source is not None:
+        policy.source.write(folder)
+
+
+def _merged(policy: Policy, name: str) -> Any:
+    return policy.model.merge_and_unload(adapter_names=[name])  # type: ignore[operator]
+
+
 def _merge(trained: LoadedRun, name: str, folder: Path) -> None:
     [policy] = trained.load([name], device="cpu").values()
-    merged = policy.model.merge_and_unload(adapter_names=[name])  # type: ignore[operator]
+    merged = _merged(policy, name)
     merged.save_pretrained(str(folder))
     policy.tokenizer.save_pretrained(str(folder))
     if policy.source is not None:

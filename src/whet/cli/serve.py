@@ -1,23 +1,25 @@
-"""`whet serve`: a run's policies behind an OpenAI-compatible endpoint."""
+"""`whet serve`: a run's policies, or the model of a folder, behind an OpenAI-compatible endpoint."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
 
 from whet.cli.app import app
 from whet.cli.console import guarded, note, out, usage
-from whet.cli.export import RunArgument
 from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 from whet.distribution import how_to_install
 
 
 @app.command(cls=PluginsCommand)
 def serve(
-    run: RunArgument,
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run folder, or a model's: config.json, weights and tokenizer.")
+    ],
     host: Annotated[
         str, typer.Option(help="The address to listen on; the default is this machine's own.")
     ] = "127.0.0.1",
@@ -39,11 +41,17 @@ def serve(
         int, typer.Option(min=1000, help="Bytes of a request's body; a longer one is refused with 413.")
     ] = 2_000_000,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    dtype: Annotated[
+        Literal["float32", "bfloat16"] | None,
+        typer.Option(help="Number type of a model folder. Default: float32. A run has its own."),
+    ] = None,
     plugins: PluginsOption = None,
 ) -> None:
-    """Serve a run's policies at /v1/models and /v1/chat/completions, for OpenAI's client.
+    """Serve a run's policies, or any model folder, at /v1/chat/completions and /v1/completions, for OpenAI's client.
 
-    The model `ACTOR+CRITIC` writes an answer, a critique of it, and the refinement.
+    A run's model `ACTOR+CRITIC` writes an answer, a critique of it, and the refinement.
+
+    Examples: whet serve runs/first;  whet serve runs/first --policy actor --port 8001;  whet serve models/smollm2
     """
 
     def work() -> None:
@@ -54,14 +62,23 @@ def serve(
 
         try:
             from whet.serve.app import serve as run_server
-            from whet.serve.models import served_policies
+            from whet.serve.models import is_model_folder, served_folder, served_policies
         except ModuleNotFoundError as error:
             if error.name in ("fastapi", "uvicorn", "starlette"):
                 raise usage(f"whet serve needs fastapi and uvicorn: {how_to_install('serve')}") from error
             raise
         load_own(plugins)
         with out.status("loading"):
-            served = served_policies(load_run(run), policies or (), device=device)
+            if is_model_folder(run):
+                served = served_folder(run, policies or (), device=device, dtype=dtype or "float32")
+            elif not (run / "config.yaml").exists():
+                raise usage(
+                    f"{run} holds neither a run (config.yaml) nor a model (config.json): give the folder of one"
+                )
+            elif dtype is not None:
+                raise usage("--dtype goes with a model folder: a run's policies have the number type of its settings")
+            else:
+                served = served_policies(load_run(run), policies or (), device=device)
 
         def started(address: str) -> None:
             if host not in LOOPBACK and api_key is None:

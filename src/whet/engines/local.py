@@ -19,9 +19,10 @@ from whet.engines.protocol import Weights, Wrote
 from whet.engines.runners import runner_of
 from whet.engines.running import Running
 from whet.engines.stream import Stream
+from whet.errors import ConstraintError
 from whet.models.policy import Policy
 from whet.models.scoring import head, score_here
-from whet.types import Completion, Request, Row
+from whet.types import Completion, Failure, Request, Row
 
 
 class LocalEngine:
@@ -83,7 +84,10 @@ class LocalEngine:
                     memory.point_at(running.positions_R[: running.count])
                     hidden = self.runner.decode(running.last_R[: running.count], memory)
                     running.sample(head(self.policy, hidden), first=0)
-                for index, completion in running.collect(memory, running.ending()):
+                ended = running.collect(memory, running.ending())
+                for reason in running.constraints.failed.values():
+                    raise ConstraintError(reason)
+                for index, completion in ended:
                     done[index] = completion
         return [completion for completion in done if completion is not None]
 
@@ -127,11 +131,12 @@ class LocalEngine:
     def cancel(self, tickets: Collection[int]) -> None:
         self.stream.cancel(tickets)
 
-    def advance(self, *, wait: bool = False) -> list[tuple[int, Completion]]:
+    def advance(self, *, wait: bool = False) -> list[tuple[int, Completion | Failure]]:
         """One step. There is nothing to wait for: what is asked is being computed."""
         before = self.stream.counts.prefilled
         ended = self.stream.step()
-        self.num_tokens += self.stream.counts.prefilled - before + sum(len(done.tokens) for _, done in ended)
+        written = sum(len(done.tokens) for _, done in ended if isinstance(done, Completion))
+        self.num_tokens += self.stream.counts.prefilled - before + written
         return ended
 
     def restart(self) -> None:

@@ -12,10 +12,10 @@ from typing import Protocol
 
 from torch import Tensor
 
-from whet.types import Completion, Failure, Request, Row
+from whet.types import Completion, Failure, Request, Row, Token
 
-Wrote = Callable[[int, float], None]
-"""Receives a request's tokens, with their logprobs, as they come. If it raises, the request ends, `cancelled`."""
+Wrote = Callable[[Token], None]
+"""Receives a request's tokens as they come. If it raises, the request ends, `cancelled`."""
 
 
 class Weights(Protocol):
@@ -69,6 +69,7 @@ class Engine(Protocol):
         """One completion a request, in order.
 
         Raises: RunError where the engine cannot answer: a lost engine ends the run, and is never a reward.
+            ConstraintError where a request's constraint cannot be followed; `advance` gives a Failure instead.
         """
         ...
 

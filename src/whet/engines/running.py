@@ -12,10 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from whet.engines.constraints import Constraints
 from whet.engines.memory import SlotMemory
 from whet.errors import WhetError
 from whet.models.policy import Policy
-from whet.types import Completion, Request, StopReason
+from whet.types import Completion, Request, StopReason, Token
 
 
 class Running:
@@ -48,6 +49,9 @@ class Running:
         """The numbers that the tokens are drawn with, in (0, 1)."""
         self.tokens_RT = torch.zeros((num_rows, width), dtype=torch.long, device=device)
         self.logprobs_RT = torch.zeros((num_rows, width), device=device)
+        self.constraints = Constraints()
+        self.tops: dict[int, list[tuple[tuple[int, float], ...]]] = {}
+        """`Token.top` of requests that want them, by index."""
 
     @property
     def count(self) -> int:
@@ -77,15 +81,22 @@ class Running:
         self.temperature_R[rows] = torch.tensor([s.temperature for s in settings], device=device)
         self.top_p_R[rows] = torch.tensor([s.top_p for s in settings], device=device)
         self.indices += indices
+        for index, request in zip(indices, requests, strict=True):
+            self.constraints.begin(index, request.constraint)
+            if request.num_top:
+                self.tops[index] = []
 
     def sample(self, logits_BV: Tensor, *, first: int) -> None:
         """The next token of the rows from `first` on."""
         rows = slice(first, self.count)
-        settings = [self.requests[index].sampling for index in self.indices[rows]]
+        indices = self.indices[rows]
+        settings = [self.requests[index].sampling for index in indices]
         at = self.written_R[rows, None]
+        logits_BV = self.constraints.applied(logits_BV, indices)
+        temperature_B = self.temperature_R[rows] if any(s.temperature != 1 for s in settings) else None
         tokens, logprobs = sample(
             logits_BV,
-            self.temperature_R[rows] if any(s.temperature != 1 for s in settings) else None,
+            temperature_B,
             self.top_p_R[rows] if any(s.top_p < 1 for s in settings) else None,
             self.uniforms_RT[rows].gather(1, at).squeeze(1),
         )
@@ -94,11 +105,20 @@ class Running:
         self.logprobs_RT[rows].scatter_(1, at, logprobs[:, None])
         self.written_R[rows] += 1
         self.positions_R[rows] += 1
+        self.constraints.accept(tokens, indices)
+        if self.tops:
+            self._note_likeliest(log_distribution(logits_BV, temperature_B), indices)
 
-    def newest(self, row: int) -> tuple[int, float]:
-        """A row's last token, and its logprob."""
+    def _note_likeliest(self, logprobs_BV: Tensor, indices: Sequence[int]) -> None:
+        for row, index in enumerate(indices):
+            if index in self.tops:
+                self.tops[index].append(likeliest(logprobs_BV[row], self.requests[index].num_top))
+
+    def newest(self, row: int) -> Token:
+        """A row's last token."""
         at = int(self.written_R[row]) - 1
-        return int(self.last_R[row]), float(self.logprobs_RT[row, at])
+        top = self.tops[self.indices[row]][-1] if self.indices[row] in self.tops else ()
+        return Token(int(self.last_R[row]), float(self.logprobs_RT[row, at]), top)
 
     def ending(self, gone: Collection[int] = ()) -> dict[int, StopReason]:
         """The rows whose requests are finished, and why.
@@ -118,6 +138,10 @@ class Running:
                 reasons[row] = "eos"
             elif sampling.stop and reasons.get(row) != "eos" and self._wrote_stop(row):
                 reasons[row] = "stop"
+        for row, index in enumerate(self.indices if self.constraints.complete else ()):
+            if index in self.constraints.complete and reasons.get(row) != "eos":
+                reasons[row] = "stop"
+        gone = {*gone, *self.constraints.failed}
         reasons |= {row: "cancelled" for row, index in enumerate(self.indices) if index in gone}
         return reasons
 
@@ -161,6 +185,8 @@ class Running:
     def _completion(self, row: int, reason: StopReason) -> Completion:
         written = int(self.written_R[row])
         logprobs = tuple(self.logprobs_RT[row, :written].tolist())
+        index = self.indices[row]
+        self.constraints.forget(index)
         if not math.isfinite(sum(logprobs)):
             raise WhetError(
                 f"policy {self.policy.name!r} gives no probabilities any more (NaN or infinite), after "
@@ -172,7 +198,16 @@ class Running:
             logprobs=logprobs,
             stop_reason=reason,
             version=self.policy.version,
+            tops=tuple(self.tops.pop(index, ())),
         )
+
+
+def likeliest(logprobs_V: Tensor, number: int) -> tuple[tuple[int, float], ...]:
+    """The ids with the highest logprobs, the highest first; only those that have any probability."""
+    values, ids = logprobs_V.topk(min(number, len(logprobs_V)))
+    return tuple(
+        (token, value) for token, value in zip(ids.tolist(), values.tolist(), strict=True) if value > -math.inf
+    )
 
 
 def _signed(seed: int) -> int:
@@ -218,10 +253,7 @@ def sample(
     Returns: token ids [B] and their logprobs [B] under `softmax(logits / temperature)` before the cut (temperature 1
         where greedy).
     """
-    logits_BV = logits_BV.float()
-    if temperature_B is not None:
-        logits_BV = logits_BV / torch.where(temperature_B == 0, 1.0, temperature_B)[:, None]
-    logprobs_BV = torch.log_softmax(logits_BV, dim=-1)
+    logprobs_BV = log_distribution(logits_BV, temperature_B)
     weights_BV = logprobs_BV.exp()
     if top_p_B is not None:
         sorted_BV, order_BV = weights_BV.sort(dim=-1, descending=True)
@@ -232,5 +264,13 @@ def sample(
     drawn_B1 = torch.searchsorted(cumulative_BV, uniform_B[:, None] * cumulative_BV[:, -1:], right=True)
     tokens_B1 = drawn_B1.clamp(max=logits_BV.shape[-1] - 1)
     if temperature_B is not None:
-        tokens_B1 = torch.where(temperature_B[:, None] == 0, logits_BV.argmax(-1, keepdim=True), tokens_B1)
+        tokens_B1 = torch.where(temperature_B[:, None] == 0, logits_BV.float().argmax(-1, keepdim=True), tokens_B1)
     return tokens_B1.squeeze(-1), logprobs_BV.gather(-1, tokens_B1).squeeze(-1)
+
+
+def log_distribution(logits_BV: Tensor, temperature_B: Tensor | None) -> Tensor:
+    """[B, V] float32, `log softmax(logits / temperature)`. Arguments as in `sample`."""
+    logits_BV = logits_BV.float()
+    if temperature_B is not None:
+        logits_BV = logits_BV / torch.where(temperature_B == 0, 1.0, temperature_B)[:, None]
+    return torch.log_softmax(logits_BV, dim=-1)

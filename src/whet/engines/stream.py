@@ -21,7 +21,7 @@ from whet.engines.runners import Runner
 from whet.engines.running import Running
 from whet.models.policy import Policy
 from whet.models.scoring import head
-from whet.types import Completion, Request
+from whet.types import Completion, Failure, Request
 
 logger = logging.getLogger(__name__)
 
@@ -90,12 +90,12 @@ class Stream:
         self._gone |= self._requests.keys() & set(tickets)
 
     @torch.no_grad()
-    def step(self) -> list[tuple[int, Completion]]:
+    def step(self) -> list[tuple[int, Completion | Failure]]:
         """One pass, if there is anything to do.
 
-        Returns: the requests that have ended, in the order of their rows.
+        Returns: the requests that have ended, in the order of their rows. A Failure's constraint cannot be followed.
         """
-        ended = self._cancelled()
+        ended: list[tuple[int, Completion | Failure]] = [*self._cancelled()]
         joining = self._joining()
         if not joining and not self._running.count:
             return ended
@@ -114,7 +114,8 @@ class Stream:
                 tokens = (*request.context, *completion.tokens[:-1])
                 self.prefixes.put(request.seed, Prefix(tokens, cut_of[ticket]))
             self._close(ticket, completion)
-            ended.append((ticket, completion))
+            reason = self._running.constraints.failed.pop(ticket, None)
+            ended.append((ticket, completion if reason is None else Failure(kind="endpoint_error", reason=reason)))
         return ended
 
     def _cut(self, row: int) -> list[Tensor] | None:
@@ -209,10 +210,10 @@ class Stream:
     def _send_newest(self) -> None:
         """Sends new tokens to the requests' receivers. A receiver that raises ends its own request alone."""
         for row, ticket in enumerate(self._running.indices if self._wrote else ()):
-            if ticket not in self._wrote:
+            if ticket not in self._wrote or ticket in self._running.constraints.failed:
                 continue
             try:
-                self._wrote[ticket](*self._running.newest(row))
+                self._wrote[ticket](self._running.newest(row))
             except Exception:
                 logger.exception("a request is cancelled: who was told of its tokens raised")
                 self._gone.add(ticket)

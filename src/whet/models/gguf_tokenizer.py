@@ -51,7 +51,7 @@ def tokenizer_of(meta: Mapping[str, Any], path: str) -> PreTrainedTokenizerFast:
     # Llama 3 takes a piece that is a token as it is, whether or not merges lead to it.
     bpe = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre == "llama-bpe"))
     bpe.normalizer = normalizers.NFC() if pre in OF_SHAPE["qwen2"] else None
-    bpe.pre_tokenizer = _split(pre)
+    bpe.pre_tokenizer = split_of(pre)
     bpe.decoder = decoders.ByteLevel()
     for which in (CONTROL, USER_DEFINED):
         chosen = [token for token, kind_of_token in zip(tokens, kinds, strict=True) if kind_of_token == which]
@@ -69,7 +69,8 @@ def tokenizer_of(meta: Mapping[str, Any], path: str) -> PreTrainedTokenizerFast:
     return fast
 
 
-def _split(pre: str) -> Any:
+def split_of(pre: str) -> Any:
+    """How text is split before merges, by llama.cpp's name of it."""
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pre not in SPLITS)
     if pre in SPLITS:
         return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(SPLITS[pre]), "isolated"), byte_level])

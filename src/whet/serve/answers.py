@@ -14,10 +14,11 @@ from typing import Any
 from whet.distribution import version
 from whet.methods.base import Skill
 from whet.seeds import seed_of
-from whet.serve.pipeline import ChatRunner, Piece, text_of
+from whet.serve.detokenizer import token_bytes
+from whet.serve.pipeline import Beginning, ChatRunner, Piece, text_of
 from whet.serve.schemas import ApiError, ChatRequest
 from whet.tool_calls import Call, CallReader
-from whet.types import Segment
+from whet.types import Segment, Token
 
 FINGERPRINT = f"whet-{version()}"
 FINISHED: Mapping[str, str] = {"eos": "stop", "stop": "stop", "length": "length", "cancelled": "stop"}
@@ -36,8 +37,7 @@ class Answering:
 
     runner: ChatRunner
     request: ChatRequest
-    begun: Segment
-    """The first reply, still empty: the same for all choices but for the seed."""
+    begun: Beginning
     seeds: Sequence[int] = ()
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
@@ -203,21 +203,20 @@ class Answering:
             "system_fingerprint": FINGERPRINT,
         }
 
-    def _logprobs(self, policy: str, tokens: Sequence[tuple[int, float]]) -> dict[str, Any] | None:
+    def _logprobs(self, policy: str, tokens: Sequence[Token]) -> dict[str, Any] | None:
         if not self.request.logprobs:
             return None
         tokenizer = self.runner.tokenizers[policy]
-        texts = [tokenizer.decode([token]) for token, _ in tokens]
+
+        def shown(token: int, logprob: float) -> dict[str, Any]:
+            text = tokenizer.decode([token])
+            return {"token": text, "logprob": logprob, "bytes": token_bytes(tokenizer, token, text)}
+
         content = [
-            {"token": text, "logprob": logprob, "bytes": _bytes(text), "top_logprobs": []}
-            for text, (_, logprob) in zip(texts, tokens, strict=True)
+            shown(token.id, token.logprob) | {"top_logprobs": [shown(*likely) for likely in token.top]}
+            for token in tokens
         ]
         return {"content": content, "refusal": None}
-
-
-def _bytes(text: str) -> list[int] | None:
-    """The bytes of a token's text. None: the token is part of a character, so the text lacks its bytes."""
-    return None if "\N{REPLACEMENT CHARACTER}" in text else list(text.encode())
 
 
 def _usage(segments: Sequence[Segment]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from whet.serve.answers import Answering
+from whet.serve.completions import Completing, CompletionRequest
 from whet.serve.generate import GenerateRequest, Generating
 from whet.serve.limits import Gate
 from whet.serve.models import ServedPolicies
@@ -32,6 +33,7 @@ MAX_BODY_BYTES = 2_000_000
 KEEP_ALIVE_S = 75
 """Seconds that an idle connection stays open. Clients that reuse connections (httpx: 5 s) close first. With uvicorn's
 5 s, a request now and then went into a connection that was just being closed."""
+NO_CACHE = {"Cache-Control": "no-cache"}
 GRACE_S = 30
 """Seconds that replies may take to end once the server stops."""
 
@@ -75,9 +77,20 @@ def app_of(served: ServedPolicies, *, max_body_bytes: int = MAX_BODY_BYTES, api_
     async def chat(chat_request: ChatRequest, request: Request) -> Response:
         answering = Answering(runner, chat_request, await runner.begin(chat_request))
         if chat_request.stream:
-            headers = {"Cache-Control": "no-cache"}
-            return StreamingResponse(answering.events(), media_type="text/event-stream", headers=headers)
+            return StreamingResponse(answering.events(), media_type="text/event-stream", headers=NO_CACHE)
         return await _complete(request, answering)
+
+    @app.post("/v1/completions", response_model=None)
+    async def completions(text_request: CompletionRequest, request: Request) -> Response:
+        model = text_request.model
+        if model not in served.policies:
+            message = f"there is no model {in_brief(model)}; choose of: {', '.join(served.policies)}"
+            raise ApiError(404, message, param="model", code="model_not_found")
+        limit = text_request.max_tokens or served.limits[model].max_new_tokens
+        completing = Completing(runner, text_request, await runner.read_text(model, text_request.prompt, limit))
+        if text_request.stream:
+            return StreamingResponse(completing.events(), media_type="text/event-stream", headers=NO_CACHE)
+        return await _complete(request, completing)
 
     @app.post("/inference/v1/generate", response_model=None)
     async def generate(generate_request: GenerateRequest, request: Request) -> Response:
@@ -86,7 +99,7 @@ def app_of(served: ServedPolicies, *, max_body_bytes: int = MAX_BODY_BYTES, api_
     return app
 
 
-async def _complete(request: Request, answering: Answering | Generating) -> Response:
+async def _complete(request: Request, answering: Answering | Completing | Generating) -> Response:
     """The completion, which is cancelled if the client leaves."""
     completion, disconnect = asyncio.create_task(answering.whole()), asyncio.create_task(_disconnected(request))
     try:

@@ -57,6 +57,29 @@ class Detokenizer:
         return new
 
 
+def token_bytes(tokenizer: PreTrainedTokenizerBase, token: int, text: str) -> list[int] | None:
+    """The bytes of a token.
+
+    Args:
+        text: of the token alone, decoded.
+    Returns: None where the token is part of a character, and its tokenizer does not write bytes as byte-level BPE does.
+    """
+    if HALF not in text:
+        return list(text.encode())
+    piece = str(tokenizer.convert_ids_to_tokens(token))
+    return [BYTES[char] for char in piece] if all(char in BYTES for char in piece) else None
+
+
+def _byte_level() -> dict[str, int]:
+    """The characters that byte-level BPE (GPT-2's) writes bytes as: printable Latin-1 for itself, the rest from 256."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+BYTES = _byte_level()
+
+
 def cut(text: str, stops: Sequence[str]) -> str:
     """The text before the first stop string in it."""
     starts = [start for stop in stops if (start := text.find(stop)) >= 0]

@@ -16,10 +16,11 @@ from typing import Annotated, Any, Literal
 from pydantic import FailFast, Field, field_validator
 
 from whet.seeds import seed_of
+from whet.serve.fields import Strict, as_texts, at_most, check_stops
 from whet.serve.models import ServedPolicies
 from whet.serve.pipeline import sampling_of
 from whet.serve.scheduler import Scheduler
-from whet.serve.schemas import MAX_CHOICES, MAX_STOPS, ApiError, Strict, as_texts, at_most, check_stops
+from whet.serve.schemas import MAX_CHOICES, MAX_STOPS, MAX_TOP, ApiError
 from whet.types import Completion, Request, Sampling, StopReason, in_brief
 
 MAX_IDS, MAX_STOP_IDS = 1_000_000, 256
@@ -42,8 +43,9 @@ class SamplingParams(Strict):
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = Field(None, max_length=MAX_STOP_IDS)
     """They end a reply as the model's end tokens do, and are its last id."""
-    logprobs: Literal[0, 1] | None = None
-    """None: `logprobs` of the answer is null. Else those of the sampled ids, under `softmax(logits / temperature)`."""
+    logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
+    """None: `logprobs` of the answer is null. Else those of the sampled ids, under `softmax(logits / temperature)`.
+    Two or more: and those of so many of the likeliest ids in each place."""
 
     top_k: Literal[0, -1] | None = None
     min_p: float | None = Field(None, ge=0, le=0)
@@ -123,17 +125,18 @@ class Generating:
         }
 
     async def _completion(self, seed: int) -> Completion:
-        request = Request(context=tuple(self.asked.token_ids), sampling=self._sampling(), seed=seed)
+        request = Request(
+            context=tuple(self.asked.token_ids), sampling=self._sampling(), seed=seed, num_top=self._num_top
+        )
         async for event in self.scheduler.events(self.asked.model, request, tokens=False):
             if isinstance(event, Completion):
                 return event
         raise AssertionError("the last event is the completion")
 
     def _choice(self, index: int, completion: Completion) -> dict[str, Any]:
-        pairs = zip(completion.tokens, completion.logprobs, strict=True)
         content: list[dict[str, Any]] = [
-            {"token": f"token_id:{token}", "logprob": logprob, "bytes": None, "top_logprobs": []}
-            for token, logprob in pairs
+            _token(token.id, token.logprob) | {"top_logprobs": [_token(*likely) for likely in token.top]}
+            for token in completion.sampled
         ]
         return {
             "index": index,
@@ -141,6 +144,11 @@ class Generating:
             "logprobs": None if self.asked.sampling_params.logprobs is None else {"content": content},
             "finish_reason": FINISHED[completion.stop_reason],
         }
+
+    @property
+    def _num_top(self) -> int:
+        number = self.asked.sampling_params.logprobs or 0
+        return number if number > 1 else 0
 
     def _sampling(self) -> Sampling:
         params, limits = self.asked.sampling_params, self.served.limits[self.asked.model]
@@ -175,3 +183,7 @@ class Generating:
                 f"and the reply up to {limit}: shorten it, or lower max_tokens"
             )
             raise ApiError(400, message, param="token_ids", code="context_length_exceeded")
+
+
+def _token(token: int, logprob: float) -> dict[str, Any]:
+    return {"token": f"token_id:{token}", "logprob": logprob, "bytes": None}

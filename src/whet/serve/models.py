@@ -1,19 +1,23 @@
-"""The served models: policies of a run, and the pipeline of an actor and a critic."""
+"""The served models: policies of a run with the pipeline of an actor and a critic, or the model of a folder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from whet.config import ConfigError
-from whet.config.parts import EngineConfig, SamplingConfig
+from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
 from whet.methods.base import Skill
 from whet.models.lean import steady_positions
-from whet.models.policy import Policy
+from whet.models.policy import Policy, load_policies
 from whet.run.load import LoadedRun
-from whet.tasks.prompts import Prompts
+from whet.tasks.prompts import Prompts, find_prompts
+
+MODEL_TOKENS = 512
+"""A reply's limit where neither a request nor a run gives one."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class ServedPolicies:
-    """The served policies of one run, with its prompts and limits."""
+    """The served policies of one run with its prompts and limits, or the model of one folder."""
 
     policies: Mapping[str, Policy]
     limits: Mapping[str, SamplingConfig]
@@ -79,6 +83,43 @@ def served_policies(trained: LoadedRun, chosen: Sequence[str] = (), *, device: s
         engine=trained.config.engine,
         pipeline=pipeline if {stage.policy for stage in pipeline} <= set(names) else (),
         created=int((trained.checkpoint / "state.json").stat().st_mtime),
+    )
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Whether a folder holds a model and no run."""
+    names = ("config.json", "adapter_config.json")
+    return not (folder / "config.yaml").exists() and any((folder / name).is_file() for name in names)
+
+
+def served_folder(
+    folder: Path, chosen: Sequence[str] = (), *, device: str = "auto", dtype: Literal["float32", "bfloat16"] = "float32"
+) -> ServedPolicies:
+    """The model in a Hugging Face folder, under the folder's name. There is no pipeline.
+
+    Args:
+        chosen: that name, or nothing.
+    Raises: ConfigError where there is no such model, or its folder cannot be loaded.
+    """
+    name = folder.resolve().name or "model"
+    if unknown := [other for other in chosen if other != name]:
+        raise ConfigError(f"{folder} is a model's folder and has no policy {unknown[0]!r}: leave --policy out")
+    if not (folder / "config.json").is_file():
+        raise ConfigError(
+            f"{folder} holds an adapter alone: serve the run that it was trained in, or the folder that "
+            "`whet export RUN DIR --merge` writes"
+        )
+    policies = load_policies({name: ModelConfig(path=str(folder), device=device, dtype=dtype)})
+    positions = steady_positions(policies[name].causal_lm)
+    limit = MODEL_TOKENS if positions is None else max(1, min(MODEL_TOKENS, positions // 2))
+    return ServedPolicies(
+        policies=policies,
+        limits={name: SamplingConfig(max_new_tokens=limit)},
+        words=find_prompts("english"),  # of a pipeline, which it has not
+        reading=lambda critique, words: {},
+        engine=EngineConfig(),
+        pipeline=(),
+        created=int((folder / "config.json").stat().st_mtime),
     )
 
 

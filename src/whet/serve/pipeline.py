@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from whet.chat import MORE
+from whet.chat import MORE, text_ids
 from whet.config.parts import SamplingConfig
 from whet.errors import WhetError
 from whet.methods.base import Skill
@@ -21,13 +21,15 @@ from whet.models.prompts import measured
 from whet.models.templates import tools_problem
 from whet.rollout.roles import PolicyRole
 from whet.seeds import seed_of
+from whet.serve.checks import check_request
 from whet.serve.detokenizer import Detokenizer, cut
+from whet.serve.json_schemas import SchemaCompiler
 from whet.serve.limits import is_certainly_longer
 from whet.serve.models import ServedPolicies
 from whet.serve.scheduler import Scheduler
 from whet.serve.schemas import ApiError, ChatMessage, ChatRequest
 from whet.tasks.prompts import Message
-from whet.types import Completion, Sampling, Segment, in_brief
+from whet.types import Completion, Constraint, Sampling, Segment, Token
 
 GREEDY = 1e-3
 """Temperatures below are 0: logits divided by them would overflow."""
@@ -40,10 +42,20 @@ class Piece:
     stage: Skill | None
     """None: the reply of one policy."""
     text: str
-    tokens: Sequence[tuple[int, float]] = ()
-    """The text's tokens, with their logprobs; without end tokens."""
+    tokens: Sequence[Token] = ()
+    """The text's tokens, without end tokens."""
     ended: Segment | None = None
     """The whole reply, in its last piece."""
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """A checked request, and the first reply to it."""
+
+    segment: Segment
+    """Still empty: the same for all choices but for the seed."""
+    constraint: Constraint | None
+    """The form of a reply."""
 
 
 class ChatRunner:
@@ -57,50 +69,62 @@ class ChatRunner:
         self.served, self.scheduler = served, scheduler
         self.tokenizers = {name: copy.deepcopy(policy.tokenizer) for name, policy in served.policies.items()}
         self._readers = {name: copy.deepcopy(policy.tokenizer) for name, policy in served.policies.items()}
+        self._compilers: dict[str, SchemaCompiler] = {}
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="prompts")
 
     def close(self) -> None:
         self._reading.shutdown(wait=False, cancel_futures=True)
 
-    async def begin(self, request: ChatRequest) -> Segment:
-        """The first reply to a request, still empty.
-
+    async def begin(self, request: ChatRequest) -> Beginning:
+        """
         Raises: ApiError where the request cannot be run.
         """
-        self._check(request)
+        check_request(request, self.served)
         if request.model == self.served.pipeline_name:
-            return await self._begun(self._pipeline_role(request, 0), *self._question(request), seed=0)
+            return Beginning(await self._begun(self._pipeline_role(request, 0), *self._question(request), seed=0), None)
         role = self._role(request.model, request, self.served.limits[request.model])
-        return await self._begun(role, *_turns(request), seed=0)
+        segment, constraint = await self._begun(role, *_turns(request), seed=0), None
+        if request.schema_text is not None:
+            run = asyncio.get_running_loop().run_in_executor
+            constraint = await run(self._reading, self._constraint, request.model, request.schema_text)
+        return Beginning(segment, constraint)
 
-    def _check(self, request: ChatRequest) -> None:
-        """Raises: ApiError where the request names no model, or its messages do not fit the model."""
-        if request.model not in self.served.names:
-            message = f"there is no model {in_brief(request.model)}; choose of: {', '.join(self.served.names)}"
-            raise ApiError(404, message, param="model", code="model_not_found")
-        goes_on = bool(request.continue_final_message)
-        if (request.messages[-1].role == "assistant") != goes_on:
-            raise ApiError(
-                400,
-                "messages: the last one is the assistant's where continue_final_message is true, and else the user's",
-                param="messages",
-            )
-        if request.add_generation_prompt is not None and request.add_generation_prompt == goes_on:
-            raise ApiError(
-                400,
-                "add_generation_prompt: false goes with continue_final_message, and true without it",
-                param="add_generation_prompt",
-            )
-        _check_calls(request)
-        if request.model == self.served.pipeline_name:
-            if len(request.messages) != 1 or request.messages[0].role != "user":
-                raise ApiError(400, "messages: the pipeline takes one message, the user's question", param="messages")
-            if request.shown_tools:
-                raise ApiError(400, "tools: the pipeline takes none; name one of its policies", param="tools")
-        elif request.stages:
-            raise ApiError(400, f"stages: only {self.served.pipeline_name or 'a pipeline'} has any", param="stages")
+    async def read_text(self, policy: str, text: str, limit: int) -> tuple[int, ...]:
+        """The ids of a prompt without a chat template, with the token that begins texts where the tokenizer adds one.
 
-    async def run(self, request: ChatRequest, seed: int, first: Segment) -> AsyncIterator[Piece]:
+        Args:
+            limit: tokens of the reply.
+        Raises: ApiError where the policy cannot take it.
+        """
+        run = asyncio.get_running_loop().run_in_executor
+        return await run(self._reading, self._read_text, policy, text, limit)
+
+    def _read_text(self, policy: str, text: str, limit: int) -> tuple[int, ...]:
+        """Runs in the thread for prompts."""
+        tokenizer, positions = self._readers[policy], self.served.positions(policy)
+        if positions is not None and is_certainly_longer([text], tokenizer, positions):
+            raise _too_long(f"{policy} has {positions} positions, and the prompt takes more: shorten it", "prompt")
+        for _, lost in measured([text], tokenizer):
+            if lost:
+                reason = f"prompt: the tokenizer of {policy} has no token for {lost}"
+                raise ApiError(400, reason, param="prompt", code="unknown_characters")
+        begins = tokenizer.encode("", add_special_tokens=True)[:1] == [tokenizer.bos_token_id]
+        ids = (*([tokenizer.bos_token_id] if begins else []), *text_ids(tokenizer, text, "outside"))
+        if positions is not None and len(ids) + limit > positions:
+            raise _too_long(
+                f"{policy} has {positions} positions; the prompt takes {len(ids)} tokens, and the reply up to {limit}: "
+                "shorten it, or lower max_tokens",
+                "prompt",
+            )
+        return ids
+
+    def _constraint(self, policy: str, schema: str) -> Constraint:
+        """Runs in the thread for prompts. Raises: ApiError."""
+        if policy not in self._compilers:
+            self._compilers[policy] = SchemaCompiler(self.served.policies[policy], self.served.num_ids(policy))
+        return self._compilers[policy].constraint(schema)
+
+    async def run(self, request: ChatRequest, seed: int, first: Beginning) -> AsyncIterator[Piece]:
         """One choice, piece by piece; the last piece of each stage has the whole reply.
 
         Args:
@@ -109,15 +133,15 @@ class ChatRunner:
         """
         if request.model != self.served.pipeline_name:
             role = self._role(request.model, request, self.served.limits[request.model])
-            begun = replace(first, seed=seed)
-            async for piece in self._reply(None, role, begun, _turns(request)[1], request):
+            begun = replace(first.segment, seed=seed)
+            async for piece in self._reply(None, role, begun, _turns(request)[1], request, first.constraint):
                 yield piece
             return
         prompts, question, texts = self.served.words, request.messages[0].text, list[str]()
         for number, stage in enumerate(self.served.pipeline):
             role, stage_seed = self._pipeline_role(request, number), seed_of(seed, stage.name)
             if stage.name == "answer":
-                prefill, begun = prompts.solve_prefill, replace(first, seed=stage_seed)
+                prefill, begun = prompts.solve_prefill, replace(first.segment, seed=stage_seed)
             elif stage.name == "critique":
                 prefill = ""
                 begun = await self._begun(role, prompts.critique_messages(question, texts[0]), prefill, seed=stage_seed)
@@ -131,23 +155,29 @@ class ChatRunner:
                     texts.append(piece.ended.text)
 
     async def _reply(
-        self, stage: Skill | None, role: PolicyRole, begun: Segment, prefill: str, request: ChatRequest
+        self,
+        stage: Skill | None,
+        role: PolicyRole,
+        begun: Segment,
+        prefill: str,
+        request: ChatRequest,
+        constraint: Constraint | None = None,
     ) -> AsyncIterator[Piece]:
         """One policy's reply."""
         shown = prefill if stage is not None else ""  # text that the client wrote is not sent back
         detokenizer = Detokenizer(role.tokenizer, request.stops_of(stage), shown)
         end_tokens = self.served.policies[role.policy].stop_ids
-        pending: list[tuple[int, float]] = []
-        async for event in self.scheduler.events(role.policy, role.request(begun), tokens=bool(request.stream)):
+        pending: list[Token] = []
+        to_engine = replace(role.request(begun), constraint=constraint, num_top=request.top_logprobs or 0)
+        async for event in self.scheduler.events(role.policy, to_engine, tokens=bool(request.stream)):
             if isinstance(event, Completion):
                 segment = role.extended(begun, event, prefill=shown)
                 if not request.stream:
-                    pairs = zip(event.tokens, event.logprobs, strict=True)
-                    pending = [(token, logprob) for token, logprob in pairs if token not in end_tokens]
+                    pending = [token for token in event.sampled if token.id not in end_tokens]
                 yield Piece(stage, detokenizer.end(segment.text), pending, segment)
-            elif event[0] not in end_tokens:
+            elif event.id not in end_tokens:
                 pending.append(event)
-                if new := detokenizer.add(event[0]):
+                if new := detokenizer.add(event.id):
                     yield Piece(stage, new, pending)
                     pending = []
 
@@ -226,18 +256,8 @@ def sampling_of(temperature: float | None, top_p: float | None) -> Sampling:
     return Sampling(temperature=heat, top_p=1.0 if top_p is None or heat == 0 else float(top_p))
 
 
-def _check_calls(request: ChatRequest) -> None:
-    """Raises: ApiError where a tool's message answers no call, or the message to continue ends in calls."""
-    for number, turn in enumerate(request.messages):
-        if turn.tool_call_id is not None and turn.tool_call_id not in request.called:
-            reason = f"messages.{number}.tool_call_id: no call of the conversation has this id"
-            raise ApiError(400, reason, param=f"messages.{number}.tool_call_id")
-    if request.continue_final_message and request.messages[-1].tool_calls:
-        raise ApiError(400, "messages: the last one ends in calls, which nothing can continue", param="messages")
-
-
-def _too_long(message: str) -> ApiError:
-    return ApiError(400, message, param="messages", code="context_length_exceeded")
+def _too_long(message: str, param: str = "messages") -> ApiError:
+    return ApiError(400, message, param=param, code="context_length_exceeded")
 
 
 def _turns(request: ChatRequest) -> tuple[list[Message], str]:

@@ -12,23 +12,24 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from whet.config.parts import EngineConfig
 from whet.engines.building import engine_of
-from whet.engines.protocol import Engine
+from whet.engines.protocol import Engine, Wrote
+from whet.errors import ConstraintError
 from whet.models.policy import Policy
 from whet.serve.schemas import ApiError
-from whet.types import Completion, Failure, Request
+from whet.types import Completion, Failure, Request, Token
 
 logger = logging.getLogger(__name__)
 
 MAX_WAITING = 1024
 """Requests that may wait; more are refused."""
 
-Event = tuple[int, float] | Completion
-"""A token with its logprob; the last event is the completion."""
+Event = Token | Completion
+"""The last event is the completion."""
 
 
 class Overloaded(ApiError):
@@ -49,14 +50,14 @@ class Ticket:
     """The client has left. Written by the loop's thread, read by the worker."""
     has_begun: bool = False
     """Tokens of it were sent."""
-    written: list[tuple[int, float]] = field(default_factory=list)
+    written: list[Token] = field(default_factory=list)
     """Tokens that are not sent yet."""
     queue: asyncio.Queue[Event | Exception] = field(default_factory=asyncio.Queue)
 
     @property
-    def wrote(self) -> Callable[[int, float], None] | None:
+    def wrote(self) -> Wrote | None:
         """Callback for tokens as they come. None: they are not wanted."""
-        return (lambda token, logprob: self.written.append((token, logprob))) if self.wants_tokens else None
+        return self.written.append if self.wants_tokens else None
 
 
 class Scheduler:
@@ -175,7 +176,9 @@ class Scheduler:
         for ticket in tickets.values():
             news += [(ticket, token) for token in ticket.written]
             ticket.written.clear()
-        news += [(tickets.pop(number), _event(answer)) for number, answer in ended]
+        for number, answer in ended:
+            ticket = tickets.pop(number)
+            news.append((ticket, _event(ticket.request, answer)))
         self._tell(news)
 
     def _alone(self, engine: Engine, tickets: dict[int, Ticket], error: Exception) -> None:
@@ -189,6 +192,8 @@ class Scheduler:
             if len(going) > 1 and not ticket.has_begun:
                 try:
                     [result] = engine.generate([ticket.request])
+                except ConstraintError as own_error:
+                    result = _off_schema(str(own_error))
                 except Exception as own_error:
                     result = own_error
             self._tell([(ticket, result)])
@@ -213,11 +218,19 @@ class Scheduler:
             return taken
 
 
-def _event(answer: Completion | Failure) -> Completion | ApiError:
-    """A request's end, for who waits. An engine of another machine may fail it."""
-    if isinstance(answer, Failure):
-        return ApiError(503, f"the engine failed: {answer.reason}"[:500], code="engine_failed")
-    return answer
+def _event(request: Request, answer: Completion | Failure) -> Completion | ApiError:
+    """A request's end, for who waits. Its schema may fail it, or an engine of another machine."""
+    if isinstance(answer, Completion):
+        return answer
+    if request.constraint is not None:
+        return _off_schema(answer.reason)
+    return ApiError(503, f"the engine failed: {answer.reason}"[:500], code="engine_failed")
+
+
+def _off_schema(reason: str) -> ApiError:
+    """Also of schemas that were compiled: some cost too much only in the middle of a reply."""
+    message = f"response_format: the reply cannot go on by this schema ({reason}): write a simpler one"
+    return ApiError(400, message, param="response_format", code="invalid_schema")
 
 
 def _hand_out(news: Sequence[tuple[Ticket, Event | Exception]]) -> None:

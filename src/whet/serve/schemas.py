@@ -1,25 +1,26 @@
 """The server's data formats: a validated chat request, and errors in OpenAI's shape.
 
-Nothing is ignored that would change the text. What this server does not do (penalties, top logprobs, forced calls, ...)
-is refused, unless its value has no effect.
+Nothing is ignored that would change the text. What this server does not do (penalties, forced calls, ...) is refused,
+unless its value has no effect.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationInfo, field_validator, model_validator
+from pydantic import FailFast, Field, ValidationInfo, field_validator
 
 from whet.errors import WhetError
 from whet.methods.base import Skill
-from whet.types import is_whole
+from whet.serve.fields import Strict, as_texts, at_most, check_stops, check_whole
+from whet.serve.response_format import ResponseFormat
 
-MAX_CHOICES, MAX_STOPS, MAX_STOP_CHARS = 128, 4, 1000
+MAX_CHOICES, MAX_STOPS, MAX_TOP = 128, 4, 20
 MAX_MESSAGES, MAX_PARTS = 10_000, 1000
 """Messages of a request, and parts of a message: each is checked separately."""
 MAX_METADATA = 64
@@ -27,51 +28,6 @@ MAX_TOOLS, MAX_ID = 128, 200
 TOOL_NAME = "^[a-zA-Z0-9_.-]{1,64}$"
 MAX_SAID, MAX_PARAM = 1000, 200
 """Characters of an error's message, and of the argument that it names: clients write them."""
-
-
-class Strict(BaseModel):
-    """Accepts no text for numbers, and no numbers for text."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def keep_one_stranger(cls, data: Any) -> Any:
-        """Keeps one unknown argument, which is enough to refuse a request. A body may hold half a million, and each
-        would make an error."""
-        if not isinstance(data, dict) or len(data) <= len(cls.model_fields):
-            return data
-        stranger = next(name for name in data if name not in cls.model_fields)
-        return {name: value for name, value in data.items() if name in cls.model_fields or name == stranger}
-
-
-def _check_whole(*texts: str) -> None:
-    """Raises: ValueError where a text has half a character, which JSON may hold and no tokenizer does."""
-    for text in texts:
-        if not is_whole(text):
-            raise ValueError("half a character (a lone surrogate) is in it: send whole ones")
-
-
-def at_most(most: int, value: Any) -> Any:
-    """Limits the number of entries before each is checked.
-
-    Raises: ValueError.
-    """
-    if isinstance(value, list | dict) and len(value) > most:
-        raise ValueError(f"at most {most} of them")
-    return value
-
-
-def as_texts(stop: str | list[str] | None) -> tuple[str, ...]:
-    """One text or several, as a client may write them."""
-    return (stop,) if isinstance(stop, str) else tuple(stop or ())
-
-
-def check_stops(texts: Sequence[str]) -> None:
-    """Raises: ValueError where a stop string is empty, too long, or holds half a character."""
-    if not all(0 < len(text) <= MAX_STOP_CHARS for text in texts):
-        raise ValueError(f"texts of 1 to {MAX_STOP_CHARS} characters")
-    _check_whole(*texts)
 
 
 def _json(value: Any) -> str:
@@ -154,7 +110,7 @@ class ChatMessage(Strict):
     @field_validator("content")
     @classmethod
     def check_content(cls, content: str | list[TextPart] | None) -> str | list[TextPart] | None:
-        _check_whole(*([content] if isinstance(content, str) else [part.text for part in content or []]))
+        check_whole(*([content] if isinstance(content, str) else [part.text for part in content or []]))
         return content
 
     @property
@@ -165,10 +121,6 @@ class ChatMessage(Strict):
 class StreamOptions(Strict):
     include_usage: bool = False
     include_obfuscation: bool = False
-
-
-class ResponseFormat(Strict):
-    type: Literal["text"] = "text"
 
 
 class ChatRequest(Strict):
@@ -189,7 +141,9 @@ class ChatRequest(Strict):
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
     """None: a new one for each request."""
     logprobs: bool | None = None
-    """Of the tokens sampled, under `softmax(logits / temperature)`."""
+    """Of the tokens sampled, under `softmax(logits / temperature)`. With a response format: of the allowed tokens."""
+    top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
+    """Goes with `logprobs`: the likeliest tokens in each place too, so many."""
     continue_final_message: bool | None = None
     """Continue the last message, which is the assistant's. The reply is what follows it."""
     add_generation_prompt: bool | None = None
@@ -203,11 +157,11 @@ class ChatRequest(Strict):
     """none: they are not shown. A call cannot be forced."""
     parallel_tool_calls: Literal[True] | None = None
 
-    top_logprobs: Literal[0] | None = None
+    response_format: ResponseFormat | None = None
+
     frequency_penalty: float | None = Field(None, ge=0, le=0)
     presence_penalty: float | None = Field(None, ge=0, le=0)
     logit_bias: dict[str, float] | None = Field(None, max_length=0)
-    response_format: ResponseFormat | None = None
 
     user: str | None = None
     metadata: dict[str, str] | None = None
@@ -226,11 +180,18 @@ class ChatRequest(Strict):
         check_stops(as_texts(stop))
         return stop
 
+    @field_validator("top_logprobs")
+    @classmethod
+    def check_top_logprobs(cls, number: int | None, info: ValidationInfo) -> int | None:
+        if number and not info.data.get("logprobs"):
+            raise ValueError("it goes with logprobs: true")
+        return number
+
     @field_validator("tools")
     @classmethod
     def check_tools(cls, tools: list[Tool] | None) -> list[Tool] | None:
         try:
-            _check_whole(_json([tool.model_dump() for tool in tools or []]))
+            check_whole(_json([tool.model_dump() for tool in tools or []]))
         except RecursionError:
             raise ValueError("a schema is nested too deeply") from None
         return tools
@@ -247,6 +208,11 @@ class ChatRequest(Strict):
         if not self.tools or self.tool_choice == "none":
             return ""
         return _json([tool.model_dump(exclude_none=True) for tool in self.tools])
+
+    @property
+    def schema_text(self) -> str | None:
+        """The JSON schema of the reply. None: any text."""
+        return None if self.response_format is None else self.response_format.schema_text
 
     def stops_of(self, stage: Skill | None) -> tuple[str, ...]:
         """Stop strings of the reply to the client. In the pipeline, only the refinement has any."""
