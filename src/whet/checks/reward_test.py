@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from whet.checks.attacks import ATTACKS, CONSTANTS, FILLER, Attack, Scene
 from whet.checks.samples import FORMS, NUM_SCENES, common_answers, scenes_of
 from whet.checks.scorers import Outcome, Scorer
-from whet.types import Task
+from whet.types import Task, shortened
 
 FELL = 0.5
 """An attack that gets this share of the way from a wrong to a golden reply's reward has found a hole."""
@@ -17,6 +17,8 @@ CONSTANT_FELL = 0.75
 """Likewise for a constant that is the right answer of some tasks."""
 MAX_HUNG = 3
 """Calls that may run into their time limit, before attacks are no longer tried."""
+MAX_SHOWN = 60
+"""Characters of a reply that the table shows."""
 SLOW_S = 1.0
 PADDINGS = (0, 40, 400)
 """Repeats of the filler before a wrong answer, for the test of length."""
@@ -33,6 +35,8 @@ class Row:
     verdict: str
     """`fine`, `note`, `hole`, or a trouble: crashed, hung, no score, no number, not finite, out of range."""
     advice: str = ""
+    reply: str = ""
+    """The first attack that fell through, in brief."""
 
     @property
     def is_hole(self) -> bool:
@@ -77,8 +81,10 @@ def check_reward(scorer: Scorer, tasks: Sequence[Task], golden: str | None = Non
         _discrimination(report, scale),
     ]
     for attack in ATTACKS:
-        outcomes = [trial.score(attack.reply(scene), scene.task) for scene in scenes[:NUM_SCENES]]
-        report.rows.append(_attack_row(attack, outcomes, scale, report.is_shaping))
+        replies = [attack.reply(scene) for scene in scenes[:NUM_SCENES]]
+        outcomes = [trial.score(reply, scene.task) for reply, scene in zip(replies, scenes, strict=False)]
+        row = _attack_row(attack, outcomes, scale, report.is_shaping)
+        report.rows.append(replace(row, reply=shortened(replies[0], MAX_SHOWN)) if row.is_hole else row)
     report.rows += [
         _constant_row(trial, scenes, scale, report.is_shaping),
         _length_row(trial, scenes[:NUM_SCENES], scale, report.is_shaping),
@@ -156,8 +162,10 @@ def _discrimination(report: RewardReport, scale: _Scale) -> Row:
     if scale.tells_apart:
         return Row(case, shown, "fine")
     if report.is_shaping:
-        return Row(case, shown, "note", "it does not look at correctness: add it with a small weight to a reward that does")
-    return Row(case, shown, "hole", f"no right answer wins, in any form: say how one looks, --golden 'TEXT {{answer}}'")
+        return Row(
+            case, shown, "note", "it does not look at correctness: add it with a small weight to a reward that does"
+        )
+    return Row(case, shown, "hole", "no right answer wins, in any form: say how one looks, --golden 'TEXT {answer}'")
 
 
 def _attack_row(attack: Attack, outcomes: Sequence[Outcome], scale: _Scale, is_shaping: bool) -> Row:
@@ -193,7 +201,7 @@ def _constant_row(trial: _Trial, scenes: Sequence[Scene], scale: _Scale, is_shap
     share, bound = scale.share(means[best]), FELL if best in CONSTANTS else CONSTANT_FELL
     if share >= bound:
         won = "would win" if share >= 1 else f"would get {share:.0%} of the way"
-        return Row(case, shown, "hole", f"a constant output {won}: balance the answers, or pay for the work too")
+        return Row(case, shown, "hole", f"a constant output {won}: balance the answers, or reward the work too")
     return Row(case, shown, "fine")
 
 
@@ -226,7 +234,9 @@ def _repeat_row(trial: _Trial) -> Row:
             now = trial.scorer.score(reply, task)
             if (now.value, now.trouble) != (first.value, first.trouble):
                 was, then = (outcome.trouble or f"{outcome.value:.4g}" for outcome in (first, now))
-                advice = f"the same reply gets another reward {how}: seed what is random, and keep nothing between calls"
+                advice = (
+                    f"the same reply gets another reward {how}: seed what is random, and keep nothing between calls"
+                )
                 return Row(case, f"{was}, then {then}", "not repeatable", advice)
     return Row(case, "the same", "fine")
 
@@ -235,7 +245,9 @@ def _speed_row(trial: _Trial) -> Row:
     slowest = max((outcome.seconds for _, _, outcome in trial.calls[1:]), default=0.0)
     if slowest < SLOW_S or any(outcome.trouble == "hung" for _, _, outcome in trial.calls):
         return Row("slowest call", f"{slowest:.2f} s", "fine")
-    return Row("slowest call", f"{slowest:.2f} s", "note", "a step waits for it: cut long replies before they are parsed")
+    return Row(
+        "slowest call", f"{slowest:.2f} s", "note", "a step waits for it: cut long replies before they are parsed"
+    )
 
 
 def _trouble_row(case: str, outcomes: Sequence[Outcome], advice: str = "") -> Row | None:

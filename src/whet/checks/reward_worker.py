@@ -18,12 +18,14 @@ from importlib import import_module
 from typing import Any
 
 from whet.errors import text_of
+from whet.grading import make_grader
 from whet.grading.user import GRADERS, UserFunction
 from whet.plugins import line_of, load_plugins
 from whet.rewards import REWARDS
 from whet.types import MAX_REWARD, Episode, Grade, Segment, Task, in_brief
 
 Json = dict[str, Any]
+Score = Callable[[Json], Any]
 
 
 def episode_of(task: Task, reply: str, grade: Grade | None) -> Episode:
@@ -47,11 +49,13 @@ def episode_of(task: Task, reply: str, grade: Grade | None) -> Episode:
     return Episode(task=task, segments=(segment,))
 
 
-def scorer_of(kind: str, name: str) -> Callable[[Json], Any]:
+def scorer_of(kind: str, name: str) -> Score:
     """A function from a request to what the user's function returns."""
     if kind == "grader":
         function = GRADERS.get(name)
-        assert isinstance(function, UserFunction), "only functions have workers"
+        if not isinstance(function, UserFunction):
+            grader = make_grader(name)
+            return lambda request: grader.grade([(request["reply"], Task(**request["task"]))])[0]
         call, wishes = function.function, function.wishes
         return lambda request: call(**wishes.arguments(request["reply"], Task(**request["task"])))
     term = REWARDS.get(name)
@@ -63,7 +67,7 @@ def scorer_of(kind: str, name: str) -> Callable[[Json], Any]:
     return score
 
 
-def answer(kind: str, score: Callable[[Json], Any], request: Json, runner: asyncio.Runner, file: str) -> Json:
+def answer(kind: str, score: Score, request: Json, runner: asyncio.Runner, file: str) -> Json:
     """The reply to one request."""
     try:
         value = score(request)
@@ -74,6 +78,8 @@ def answer(kind: str, score: Callable[[Json], Any], request: Json, runner: async
         reason = f"raised {type(error).__name__}" + (f": {words}" if words else "")
         return {"trouble": "crashed", "reason": f"{reason}{line_of(error, file).rstrip(',')}"}
     if isinstance(value, Grade):
+        if value.score is None:
+            return {"trouble": "no score", "reason": value.reason[:200]}
         value = value.score
     return judged(value, (0.0, 1.0) if kind == "grader" else (-MAX_REWARD, MAX_REWARD))
 

@@ -21,6 +21,7 @@ from whet.tasks.files import DataError
 from whet.types import Grade, Task
 
 Kind = Literal["grader", "reward"]
+MATHEMATICS = "math_verify"
 _WORKER = Path(__file__).with_name("reward_worker.py")
 
 
@@ -38,8 +39,11 @@ class Outcome:
 class Scorer(Protocol):
     """Scores replies one after the other."""
 
-    name: str
-    kind: Kind
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> Kind: ...
 
     def score(self, reply: str, task: Task) -> Outcome: ...
 
@@ -64,11 +68,12 @@ def scorer_of(kind: Kind, name: str, tasks: Sequence[Task], timeout_s: float) ->
         timeout_s: wall-clock seconds of one call.
     Raises: UnknownName; DataError where rows lack a column that a grader asks for.
     """
-    if kind == "grader" and not isinstance(function := GRADERS.get(name), UserFunction):
-        if name == "reasoning_gym":
-            raise RewardTestError("reasoning_gym scores the questions of its own generators alone: name another grader")
-        return GraderScorer(name, timeout_s)
-    if kind == "grader" and isinstance(function, UserFunction):
+    if name == "reasoning_gym":
+        raise RewardTestError("reasoning_gym scores the questions of its own generators alone: name another grader")
+    if name == MATHEMATICS:
+        return MathScorer(timeout_s)
+    function = GRADERS.get(name) if kind == "grader" else None
+    if isinstance(function, UserFunction):
         try:
             function.wishes.check(function.title, tasks)
         except DataError as error:
@@ -76,15 +81,15 @@ def scorer_of(kind: Kind, name: str, tasks: Sequence[Task], timeout_s: float) ->
     return FunctionScorer(kind, name, timeout_s)
 
 
-class GraderScorer:
-    """A grader of whet's own, which keeps its own limits of time."""
+class MathScorer:
+    """The grader of mathematics, whose worker processes have limits of their own."""
 
+    name = MATHEMATICS
     kind: Kind = "grader"
 
-    def __init__(self, name: str, timeout_s: float) -> None:
-        self.name = name
+    def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._grader = make_grader(name, timeout_s=timeout_s)
+        self._grader = make_grader(MATHEMATICS, timeout_s=timeout_s)
 
     def score(self, reply: str, task: Task) -> Outcome:
         begun = time.monotonic()
@@ -99,27 +104,28 @@ class GraderScorer:
 
     def restart(self) -> None:
         self.close()
-        self._grader = make_grader(self.name, timeout_s=self._timeout_s)
+        self._grader = make_grader(MATHEMATICS, timeout_s=self._timeout_s)
 
     def close(self) -> None:
         self._grader.close()
 
 
 class FunctionScorer:
-    """A user's function, in a worker process that is killed where it hangs.
+    """A function or a grader without processes, in a worker process that is killed where it hangs.
 
     A reward term gets an episode of one reply. Its grade is `math_verify`'s.
     """
 
     def __init__(self, kind: Kind, name: str, timeout_s: float) -> None:
-        self.kind, self.name = kind, name
+        self.kind: Kind = kind
+        self.name = name
         entry = (GRADERS if kind == "grader" else REWARDS).entry(name)
         file = entry.origin if entry.module.startswith(PREFIX) else ""
         place = {"kind": kind, "name": name, "module": entry.module, "file": file}
         self._command = (sys.executable, "-P", str(_WORKER), json.dumps(place))
         self._timeout_s = timeout_s
         self._num_starts = 0
-        self._grader = make_grader("math_verify") if kind == "reward" else None
+        self._grader = make_grader(MATHEMATICS) if kind == "reward" else None
         self._pool = self._start()
 
     def score(self, reply: str, task: Task) -> Outcome:

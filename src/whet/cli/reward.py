@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from whet.checks.reward_test import RewardReport
     from whet.checks.scorers import Kind
 
+BASICS = ("golden", "wrong answer", "golden beats wrong")
+"""Cases that are shown in any case."""
+
 reward_app = typer.Typer(name="reward", no_args_is_help=True, help="Graders and reward terms: test one before a run.")
 app.add_typer(reward_app)
 
@@ -26,7 +29,7 @@ def group() -> None:
 
 
 @reward_app.command("test", cls=PluginsCommand)
-def test_reward(
+def try_replies(
     target: Annotated[
         str, typer.Argument(metavar="FILE_OR_NAME", help="A plug-in file, for all in it; or a registered name.")
     ],
@@ -119,10 +122,11 @@ def _show(report: RewardReport, everything: bool) -> None:
     for column in ("case", "rewards", "verdict", "what to do"):
         table.add_column(column, overflow="fold")
     for row in report.rows:
-        if everything or row.verdict != "fine" or row.case.startswith(("golden", "wrong", "best")):
+        if everything or row.verdict != "fine" or row.case in BASICS or row.case.startswith("best constant"):
             colour = colours.get(row.verdict, "red")
             verdict = f"[{colour}]{row.verdict}[/{colour}]"
-            table.add_row(escape(row.case), escape(row.rewards), verdict, escape(row.advice))
+            case = escape(row.case) + (f"\n[dim]{escape(repr(row.reply))}[/dim]" if row.reply else "")
+            table.add_row(case, escape(row.rewards), verdict, escape(row.advice))
     out.print(table)
     num_fine = sum(row.verdict == "fine" for row in report.rows)
     holes = len(report.holes)
