@@ -76,7 +76,10 @@ ALLOWED: dict[str, set[str]] = {
         "methods.agent models plugin_modules plugins registry report rewards rollout run_folder seeds tasks tracking "
         "trainer trajectories types"
     ),
-    "checks": rooms("errors grading plugin_modules plugins rewards sandbox tasks types"),
+    "checks": rooms(
+        "chat config distribution errors grading methods models plugin_modules plugins rewards run run_folder sandbox "
+        "seeds tasks trainer types"
+    ),
     "kit": set(),  # names, each loaded where it is first asked for
     "api": rooms(
         "chat config digests distribution engines environment errors evaluation exits files grading methods models "
