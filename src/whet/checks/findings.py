@@ -19,6 +19,11 @@ class Finding:
     text: str
 
 
+def by_share(count: int, total: int, most: float) -> Level:
+    """`fail` where a share of at least `most` is wrong, else `warning`."""
+    return "fail" if count >= most * total else "warning"
+
+
 def listed(names: list[str], most: int = 3) -> str:
     """The first names, quoted, and how many more there are."""
     shown = ", ".join(repr(name[:60]) for name in names[:most])

@@ -80,8 +80,8 @@ def length_findings(config: RunConfig, phases: Sequence[Phase], num_train: int) 
         yield Finding(
             "warning",
             "settings",
-            f"the run sees each of the {num_train} training problems about {seen / num_train:.0f} times, and learns them "
-            "by heart: give more problems, or fewer steps",
+            f"the run sees each of the {num_train} training problems about {seen / num_train:.0f} times, and learns "
+            "them by heart: give more problems, or fewer steps",
         )
     every = config.__dict__["checkpoint_every"]
     longest = max((phase.num_steps for phase in phases), default=0)

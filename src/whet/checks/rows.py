@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from whet.checks.findings import Finding, listed
+from whet.checks.findings import Finding, by_share, listed
 from whet.types import Task
 
 ONE_SIDED, MOSTLY = 0.9, 0.6
@@ -54,9 +54,8 @@ def _copies(train: Sequence[Task], test: Sequence[Task]) -> Iterator[Finding]:
         by_numbers[_numbers(task)].append(_words(task))
     copies = [task for task in test if any(_alike(_words(task), words) for words in by_numbers.get(_numbers(task), ()))]
     if copies:
-        level = "fail" if len(copies) >= MANY * len(test) else "warning"
         yield Finding(
-            level,
+            by_share(len(copies), len(test), MANY),
             "data",
             f"{len(copies)} of {len(test)} test questions are near copies of training questions "
             f"({listed([task.prompt for task in copies], 1)}): the test would measure memory, so leave them out",
@@ -97,7 +96,7 @@ def _leaked(train: Sequence[Task]) -> Iterator[Finding]:
     ]
     if leaks:
         yield Finding(
-            "fail" if len(leaks) >= MANY * len(train) else "warning",
+            by_share(len(leaks), len(train), MANY),
             "data",
             f"{len(leaks)} of {len(train)} training questions say their answer ({listed([leaks[0].prompt[-60:]])}): "
             "take it out of the question, or another column holds the question (data.columns.prompt)",
@@ -122,8 +121,7 @@ def _is_number(answer: str | None) -> bool:
 def _marked(tasks: Sequence[Task], marked: Callable[[str], object], what: str, advice: str) -> Iterator[Finding]:
     rows = [task for task in tasks if marked(task.prompt)]
     if rows:
-        level = "fail" if len(rows) >= MANY * len(tasks) else "warning"
-        example = listed([rows[0].prompt])
+        example, level = listed([rows[0].prompt]), by_share(len(rows), len(tasks), MANY)
         yield Finding(level, "data", f"{len(rows)} of {len(tasks)} questions hold {what} ({example}): {advice}")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from whet.checks.attacks import FILLER, Scene
-from whet.checks.findings import Finding, listed
+from whet.checks.findings import Finding, by_share, listed
 from whet.checks.samples import FORMS, scenes_of
 from whet.checks.scorers import FunctionScorer, Outcome
 from whet.tasks.prompts import Prompts
@@ -103,7 +103,7 @@ def _refused(grade: Grading, tasks: Sequence[Task], forms: Sequence[str]) -> lis
         return []
     return [
         Finding(
-            "fail" if len(left) >= BAD_GOLD * count else "warning",
+            by_share(len(left), count, BAD_GOLD),
             "reward",
             f"the grader refuses {len(left)} of {count} references against themselves "
             f"({listed([task.answer or '' for task in left])}): no reply can be right, so mend or drop the rows",

@@ -68,9 +68,17 @@ def measure(session: Session, phases: Sequence[Phase]) -> list[Measured]:
         if result.is_scaled and result.seconds < FULL_WITHIN_S:
             result = _measured(loop, phase, phase, 1.0, step=2)
         results.append(result)
+        _finish(loop, phase)
         if session.algorithm.spec.is_lazy or result.seconds > MOST_S:
             break
     return results
+
+
+def _finish(loop: Loop, phase: Phase) -> None:
+    """Leaves the copies and results that the next phase begins with."""
+    if phase.select is not None:
+        loop.freeze(phase.select.policy, phase.select.into)
+    loop.found = {**loop.found, phase.name: dict(phase.end())}
 
 
 def _measured(loop: Loop, small: Phase, phase: Phase, scale: float, step: int = 1) -> Measured:
@@ -92,6 +100,7 @@ def _measured(loop: Loop, small: Phase, phase: Phase, scale: float, step: int = 
     for trainer in trainers.values():
         trainer.drop_optimizer()
     replies = loop.counts().get("episodes/started", 0.0) - before
+    scale = scale if replies else 1.0  # a step that imitates texts has its own number of rows
     return Measured(phase, scale * (ended - begun), scale * (collected - begun), scale * replies, scale != 1.0, batch)
 
 

@@ -7,7 +7,7 @@ from datetime import date
 from statistics import median
 
 from whet.chat import chat_text, encode_texts, render, turns_of
-from whet.checks.findings import Finding, listed
+from whet.checks.findings import Finding, by_share, listed
 from whet.models.policy import Policy
 from whet.models.prompts import measured
 from whet.tasks.prompts import Message, Prompts
@@ -15,6 +15,8 @@ from whet.types import Task
 
 MOST_TESTED = 200
 """Rows that are looked at: the longest half, and others."""
+BAD_ANSWERS = 0.05
+"""Share of answers that cannot be written, from which the run learns wrong things."""
 LEAST_CHARACTERS = 0.8
 """Characters a token, below which a text is spelt in bytes."""
 OUTLIER, LONG_PROMPT = 8, 200
@@ -76,9 +78,8 @@ def _tokenizer_findings(policy: Policy, tasks: Sequence[Task]) -> Iterator[Findi
     answers = list(dict.fromkeys(task.answer or "" for task in tasks))
     lost = [answer for answer, (_, missing) in zip(answers, measured(answers, tokenizer), strict=True) if missing]
     if lost:
-        level = "fail" if len(lost) >= 0.05 * len(answers) else "warning"
         yield Finding(
-            level,
+            by_share(len(lost), len(answers), BAD_ANSWERS),
             "tokenizer",
             f"{name} has no tokens for {len(lost)} of {len(answers)} answers ({listed(lost)}), so it can never write "
             "them: write the answers in other characters, leave the rows out, or take another model",
