@@ -13,6 +13,8 @@ ONE_SIDED, MOSTLY = 0.9, 0.6
 """Shares of one answer at which a run is worth nothing, or a constant is hard to beat."""
 MANY = 0.2
 """Share of damaged rows from which the set is damaged, and not a few rows."""
+MOST_WORDS = 7
+"""Of a reference that replies can be compared with."""
 SMALL_TEST, TINY_TEST = 50, 10
 """Questions below which a test's interval is wide, or says nothing."""
 SAME_WORDS = 0.8
@@ -33,6 +35,7 @@ def row_findings(splits: Mapping[str, Sequence[Task]]) -> Iterator[Finding]:
     yield from _one_sided(train)
     yield from _leaked(train)
     yield from _other_kind(train, test)
+    yield from _sentences(train)
     every = [*train, *splits["validation"], *test]
     yield from _marked(
         every, MOJIBAKE.search, "characters of a wrong decoding", "read the file as UTF-8 and write it again"
@@ -116,6 +119,17 @@ def _other_kind(train: Sequence[Task], test: Sequence[Task]) -> Iterator[Finding
 
 def _is_number(answer: str | None) -> bool:
     return re.fullmatch(r"[-+$]?[\d,]*\.?\d+%?", (answer or "").strip()) is not None
+
+
+def _sentences(train: Sequence[Task]) -> Iterator[Finding]:
+    sentences = [task.answer for task in train if len((task.answer or "").split()) > MOST_WORDS]
+    if sentences:
+        yield Finding(
+            by_share(len(sentences), len(train), MANY),
+            "data",
+            f"{len(sentences)} of {len(train)} references are sentences ({listed([str(sentences[0])])}), and only the "
+            "same words would be right: shorten them to the value, or leave the rows out",
+        )
 
 
 def _marked(tasks: Sequence[Task], marked: Callable[[str], object], what: str, advice: str) -> Iterator[Finding]:

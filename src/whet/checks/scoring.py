@@ -29,7 +29,8 @@ MARKS: Mapping[str, str] = {
     '{"answer": "{answer}"}': '"answer"',
 }
 """By form of an answer, what a prompt has to hold for a model to write it."""
-SLOW_S = 0.2
+SLOW_S = 0.03
+"""Of a reply, among several at a time."""
 TERM_LIMIT_S = 2.0
 PADDING = 8
 

@@ -22,9 +22,9 @@ from whet.trainer.phase import Batch, Phase
 C = TypeVar("C", bound=Config)
 SMALL = 4
 """Problems of the small step."""
-FULL_WITHIN_S = 3.0
+FULL_WITHIN_S = 2.0
 """A whole step that should take less is measured too."""
-MOST_S = 8.0
+MOST_S = 5.0
 """Seconds of all measured steps, past which further phases are not measured."""
 CUT, FLAT_REPLIES = 0.9, 16
 """Share of replies at the token limit that means a fault, and the replies that say so."""

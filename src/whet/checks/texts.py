@@ -19,6 +19,8 @@ BAD_ANSWERS = 0.05
 """Share of answers that cannot be written, from which the run learns wrong things."""
 LEAST_CHARACTERS = 0.8
 """Characters a token, below which a text is spelt in bytes."""
+MANY_SPELT = 0.1
+"""Share of such texts that is no accident."""
 OUTLIER, LONG_PROMPT = 8, 200
 """A prompt of so many times the median's tokens, and of more than so many, sets the memory of a step alone."""
 
@@ -99,13 +101,17 @@ def _tokenizer_findings(policy: Policy, tasks: Sequence[Task]) -> Iterator[Findi
             f"the tokenizer of {name} changes upper and lower case in {len(changed)} of {len(questions)} questions "
             f"({listed(changed, 1)}): names and variables become others, so take Lowercase out of tokenizer.json",
         )
-    num_characters, num_tokens = sum(map(len, questions)), sum(map(len, encoded))
-    if num_tokens and num_characters / num_tokens < LEAST_CHARACTERS:
+    spelt = [
+        question
+        for question, ids in zip(questions, encoded, strict=True)
+        if len(question) < LEAST_CHARACTERS * len(ids)
+    ]
+    if len(spelt) >= MANY_SPELT * len(questions):
         yield Finding(
             "warning",
             "tokenizer",
-            f"{name} needs {num_tokens / num_characters:.1f} tokens a character for these questions: it does not know "
-            "their script, so take a model that was trained on it",
+            f"{name} needs more tokens than there are characters in {len(spelt)} of {len(questions)} questions "
+            f"({listed(spelt, 1)}): it does not know their script, so take a model that was trained on it",
         )
 
 
