@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -243,6 +244,22 @@ def test_answers_that_a_model_can_never_write(random_model, tmp_path):
     assert "has no tokens for" in said
 
 
+def test_a_grader_that_hangs_does_not_hang_the_doctor(tmp_path):
+    model(tmp_path)
+    hanging = {"data.grader": "doctor_hangs", "data.timeout_s": 0.5}
+    begun = time.monotonic()
+    code, said = command("doctor", *settings(tmp_path, sums(10, 20), sums(100, 60), **hanging), "--plugins", PLUGIN)
+    assert code == 1
+    assert "it gives no score: the grader 'doctor_hangs' (hangs) timed out after 0.5 s" in said
+    assert "no step is measured" in said
+    assert time.monotonic() - begun < 60
+
+
+def test_a_term_for_critiques_is_not_tried_on_answers(small_run):
+    _, said = command("doctor", "critique_rl", *small_run, "rewards={doctor_broken: 1}", f"plugins=[{PLUGIN}]")
+    assert "sample replies" not in said
+
+
 def test_a_sound_run_of_the_tiny_world_has_nothing_to_mend():
     code, said = command("doctor", "grpo", "num_threads=1", "num_steps=3")
     assert code == 0, said
@@ -251,7 +268,8 @@ def test_a_sound_run_of_the_tiny_world_has_nothing_to_mend():
     assert "an estimate: 3 steps from one measured step" in said
 
 
-def test_every_phase_is_measured(small_run):
+def test_every_phase_is_measured(small_run, monkeypatch):
+    monkeypatch.setattr("whet.checks.steps.MOST_S", 600.0)  # however busy the machine is
     code, said = command("doctor", "critique_rl", *small_run)
     assert "stage2" in said.partition("an estimate")[2]
     assert code == 1  # a random model

@@ -20,6 +20,12 @@ def floats(completion: str, answer: str) -> float:
     return float(completion.split()[-1] == str(int(float(answer))))
 
 
+@whet.grader("doctor_hangs")
+def hangs(completion: str, answer: str) -> float:
+    time.sleep(60)
+    return 1.0
+
+
 @whet.grader("doctor_flat")
 def flat(completion: str, answer: str) -> float:
     return 0.5

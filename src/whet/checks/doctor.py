@@ -12,6 +12,7 @@ from typing import Any
 from whet.checks.findings import Finding
 from whet.checks.plans import length_findings, prompts_per_step, sampling_findings, thread_findings
 from whet.checks.rows import row_findings
+from whet.checks.samples import FORMS
 from whet.checks.scoring import Scored, gold_findings, slow_finding, term_findings
 from whet.checks.steps import measure, signal_findings, time_finding
 from whet.checks.texts import text_findings
@@ -81,6 +82,9 @@ def _examined(session: Session, listener: _Listener) -> Iterator[Finding]:
     if scored is not None:
         replies = prompts_per_step(config) * vars(config).get("group_size", 1)
         yield from slow_finding(scored, replies, NUM_WORKERS)
+    if scored is not None and not scored.num_scored:
+        yield Finding("ok", "time", "no step is measured, as the grader gives no score")
+        return
     if session.algorithm.run.runtime.endpoints or config.cluster.ranks or config.cluster.workers:
         yield Finding("ok", "time", "no step is measured where endpoints answer, or where other processes take part")
         return
@@ -100,7 +104,9 @@ def _answers(session: Session) -> tuple[list[Finding], Scored | None]:
         return [], None
     findings, scored = gold_findings(session.grader.grade, tasks, algorithm.run.prompts)
     rewards: dict[str, float] = algorithm.config.__dict__["rewards"]
-    findings += term_findings(rewards, tasks, scored.forms[0] if scored.forms else "The answer is {answer}")
+    if not any("critique" in skills for skills in algorithm.spec.skills.values()):
+        # Terms for critiques read replies that follow, which a sample of one reply has not.
+        findings += term_findings(rewards, tasks, scored.forms[0] if scored.forms else FORMS[0])
     every = list(chain.from_iterable(session.problems.tasks.values()))
     for name, policy in session.loop.policies.items():
         findings += text_findings(policy, every, algorithm.run.prompts)

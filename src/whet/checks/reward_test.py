@@ -148,6 +148,8 @@ def _best_form(trial: _Trial, tasks: Sequence[Task]) -> str:
         rank = (scale.golden - scale.wrong, scale.golden)
         if rank > best_rank:
             best, best_rank = form, rank
+        if rank[0] >= 1:
+            break  # a grader can tell no better
     return best
 
 

@@ -18,6 +18,8 @@ Grading = Callable[[Sequence[tuple[str, Task]]], Sequence[Grade]]
 NUM_SAMPLES = 5
 MOST_GRADED = 64
 """Rows whose reference is graded against itself."""
+MOST_S = 6.0
+"""Seconds of trying forms where nothing gets a score, and twice those of grading references."""
 BAD_GOLD = 0.05
 """Share of references that the grader refuses, from which the run would learn from wrong signs."""
 MARKS: Mapping[str, str] = {
@@ -41,6 +43,8 @@ class Scored:
 
     forms: tuple[str, ...]
     """Those that it takes for right."""
+    num_scored: int
+    """Golden replies that it gave a number for, right or not."""
     seconds: float
     """Of grading one reply, as measured."""
 
@@ -48,20 +52,25 @@ class Scored:
 def gold_findings(grade: Grading, tasks: Sequence[Task], prompts: Prompts) -> tuple[list[Finding], Scored]:
     """Findings about the grader on golden and wrong replies, and what it accepts."""
     few = tasks[:NUM_SAMPLES]
+    begun = time.perf_counter()
+    num_scored = 0
     findings: list[Finding] = []
     forms: list[str] = []
     unscored: list[str] = []
     seconds = []
     for form in FORMS:
         scenes = scenes_of(few, form)
-        begun = time.perf_counter()
+        if not num_scored and time.perf_counter() - begun > MOST_S:
+            break  # it hangs, and would for each form
+        form_begun = time.perf_counter()
         rights = grade([(scene.say(scene.right), scene.task) for scene in scenes])
-        seconds.append((time.perf_counter() - begun) / len(few))
+        seconds.append((time.perf_counter() - form_begun) / len(few))
         wrongs = grade([(scene.say(scene.wrong), scene.task) for scene in scenes])
+        num_scored += sum(each.score is not None for each in rights)
         unscored += [each.reason for each in rights if each.score is None]
         if fmean((r.score or 0) - (w.score or 0) for r, w in zip(rights, wrongs, strict=True)) > 0.5:
             forms.append(form)
-    scored = Scored(tuple(forms), fmean(seconds[1:]))  # the first call starts processes
+    scored = Scored(tuple(forms), num_scored, fmean(seconds[1:] or seconds))  # the first call starts processes
     if not forms:
         why = f" (it gives no score: {unscored[0][:160]})" if unscored else ""
         findings.append(
@@ -74,7 +83,8 @@ def gold_findings(grade: Grading, tasks: Sequence[Task], prompts: Prompts) -> tu
         )
         return findings, scored
     findings += _unasked(forms, few[0], prompts)
-    findings += _refused(grade, tasks, forms)
+    most = min(MOST_GRADED, max(NUM_SAMPLES, int(MOST_S / 2 / max(scored.seconds, 1e-6))))
+    findings += _refused(grade, tasks, forms, most)
     return findings, scored
 
 
@@ -93,9 +103,9 @@ def _unasked(forms: Sequence[str], task: Task, prompts: Prompts) -> list[Finding
     ]
 
 
-def _refused(grade: Grading, tasks: Sequence[Task], forms: Sequence[str]) -> list[Finding]:
-    """References that the grader refuses in every form."""
-    left = list(tasks[:: max(1, len(tasks) // MOST_GRADED)][:MOST_GRADED])
+def _refused(grade: Grading, tasks: Sequence[Task], forms: Sequence[str], most: int) -> list[Finding]:
+    """References that the grader refuses in every form, among at most so many."""
+    left = list(tasks[:: max(1, len(tasks) // most)][:most])
     count = len(left)
     for form in forms:
         grades = grade([(form.replace("{answer}", task.answer or ""), task) for task in left])
