@@ -76,6 +76,10 @@ ALLOWED: dict[str, set[str]] = {
         "methods.agent models plugin_modules plugins registry report rewards rollout run_folder seeds tasks tracking "
         "trainer trajectories types"
     ),
+    "checks": rooms(
+        "chat config distribution errors grading methods models plugin_modules plugins rewards run run_folder sandbox "
+        "seeds tasks trainer types"
+    ),
     "kit": set(),  # names, each loaded where it is first asked for
     "api": rooms(
         "chat config digests distribution engines environment errors evaluation exits files grading methods models "
@@ -86,8 +90,8 @@ ALLOWED: dict[str, set[str]] = {
         "chat config distribution engines errors grading methods models rollout run seeds tasks tool_calls types web"
     ),
     "cli": rooms(
-        "api cluster config distribution environment envs errors evaluation exits methods models plugin_modules "
-        "plugins registry report run run_folder serve tracking trajectories types web"
+        "api checks cluster config distribution environment envs errors evaluation exits grading methods models "
+        "plugin_modules plugins registry report rewards run run_folder serve tracking trajectories types web"
     ),
     "__main__": rooms("cli"),
 }

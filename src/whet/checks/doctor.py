@@ -1,0 +1,133 @@
+"""Examines a run before it is started: its rows, texts, reward, settings, memory and time. It writes nothing."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from whet.checks.findings import Finding
+from whet.checks.plans import length_findings, prompts_per_step, sampling_findings, thread_findings
+from whet.checks.rows import row_findings
+from whet.checks.samples import FORMS
+from whet.checks.scoring import Scored, gold_findings, slow_finding, term_findings
+from whet.checks.steps import measure, signal_findings, time_finding
+from whet.checks.texts import text_findings
+from whet.config import check_all_read
+from whet.config.parts import FileData, SamplingConfig
+from whet.config.runs import RunConfig
+from whet.errors import WhetError, text_of
+from whet.run.data import load_tasks
+from whet.run.plan import plan
+from whet.run.session import Session, prepare
+from whet.run_folder.folder import RunFolder
+from whet.sandbox.workers import NUM_WORKERS
+from whet.trainer.phase import Phase
+
+MAY_NOT_FIT = "this may not fit"
+"""How `plan` begins its line about too little memory."""
+
+
+class _Listener:
+    """Collects what a run would tell as it starts."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def begin(self, phase: str, done: int, total: int) -> None: ...
+    def step(self, step: int, shown: Mapping[str, float | None]) -> None: ...
+    def end(self) -> None: ...
+
+    def tell(self, level: str, text: str) -> None:
+        if level == "warning":
+            self.warnings.append(text)
+
+
+def examine(config: RunConfig) -> Iterator[Finding]:
+    """Findings about a run with these settings, in the order of its checks."""
+    yield from thread_findings(config)
+    data = config.__dict__["data"]  # a look-up that counts as no read
+    listener = _Listener()
+    with tempfile.TemporaryDirectory() as nowhere:
+        try:
+            if isinstance(data, FileData):
+                yield from row_findings(load_tasks(data).tasks)
+            session = prepare(config, listener, RunFolder(Path(nowhere)))
+        except WhetError as error:
+            yield Finding("fail", "settings", text_of(error))
+            return
+        try:
+            yield from _examined(session, listener)
+        except WhetError as error:
+            yield Finding("fail", "step", text_of(error))
+        finally:
+            session.close_services()
+
+
+def _examined(session: Session, listener: _Listener) -> Iterator[Finding]:
+    algorithm = session.algorithm
+    config = algorithm.config
+    yield from (Finding("warning", "settings", text) for text in (*listener.warnings, *algorithm.run.warnings))
+    check_all_read(config)
+    yield from _memory(session)
+    scored: Scored | None = None
+    if session.envs is None:
+        findings, scored = _answers(session)
+        yield from findings
+    phases = _phases(session)
+    yield from length_findings(config, phases, len(session.problems.tasks["train"]))
+    if scored is not None:
+        replies = prompts_per_step(config) * vars(config).get("group_size", 1)
+        yield from slow_finding(scored, replies, NUM_WORKERS)
+    if scored is not None and not scored.num_scored:
+        yield Finding("ok", "time", "no step is measured, as the grader gives no score")
+        return
+    if session.algorithm.run.runtime.endpoints or config.cluster.ranks or config.cluster.workers:
+        yield Finding("ok", "time", "no step is measured where endpoints answer, or where other processes take part")
+        return
+    results = measure(session, phases)
+    if results:
+        yield time_finding(session, phases, results)
+        yield from signal_findings(results)
+    else:
+        yield Finding("ok", "time", "no phase trains, so no step is measured")
+
+
+def _answers(session: Session) -> tuple[list[Finding], Scored | None]:
+    """Findings where a policy answers questions: texts, reward and sampling."""
+    algorithm = session.algorithm
+    tasks = [task for task in session.problems.tasks["train"] if task.answer is not None]
+    if not tasks:
+        return [], None
+    findings, scored = gold_findings(session.grader.grade, tasks, algorithm.run.prompts)
+    rewards: dict[str, float] = algorithm.config.__dict__["rewards"]
+    if not any("critique" in skills for skills in algorithm.spec.skills.values()):
+        # Terms for critiques read replies that follow, which a sample of one reply has not.
+        findings += term_findings(rewards, tasks, scored.forms[0] if scored.forms else FORMS[0])
+    every = list(chain.from_iterable(session.problems.tasks.values()))
+    for name, policy in session.loop.policies.items():
+        findings += text_findings(policy, every, algorithm.run.prompts)
+        if key := algorithm.spec.skills.get(name, {}).get("answer"):
+            sampling: Any = attrgetter(key)(algorithm.config)
+            if isinstance(sampling, SamplingConfig):
+                findings += sampling_findings(key, sampling, policy, tasks)
+    return list(dict.fromkeys(findings)), scored
+
+
+def _memory(session: Session) -> Iterator[Finding]:
+    for line in plan(session):
+        if line.startswith("memory on"):
+            yield Finding("ok", "memory", line)
+        elif line.startswith(MAY_NOT_FIT):
+            yield Finding("fail", "memory", line)
+
+
+def _phases(session: Session) -> list[Phase]:
+    """The phases that have steps; of a lazy method those that are known."""
+    algorithm = session.algorithm
+    if algorithm.spec.is_lazy:
+        return [next(phase for phase in algorithm.phases() if phase.num_steps), *algorithm.spec.later(algorithm)]
+    return [phase for phase in algorithm.phases() if phase.num_steps]

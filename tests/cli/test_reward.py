@@ -1,0 +1,111 @@
+"""`whet reward test`: planted holes are found, sound rewards pass, and what cannot be tested is one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from whet.checks.reward_test import RewardReport, check_reward
+from whet.checks.samples import built_in_tasks
+from whet.checks.scorers import scorer_of
+from whet.cli import app
+from whet.grading import GRADERS
+from whet.plugins import load_plugins
+
+PLUGINS = Path(__file__).parents[1] / "plugins"
+HOLES = load_plugins([PLUGINS / "holes.py"])[0].HOLES
+
+
+TWO = """
+import whet
+
+
+@whet.grader("two_loose")
+def loose(completion, answer):
+    return float(answer in completion)
+
+
+@whet.reward("two_brief")
+def brief(episode, index):
+    return -len(episode.segments[index].tokens) / 100
+"""
+
+
+def asked(*args: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["reward", "test", *map(str, args)])
+    return done.exit_code, " ".join(done.output.split())
+
+
+def report_of(name: str) -> RewardReport:
+    tasks = built_in_tasks(8, name)
+    hangs = HOLES.get(name, ("", ""))[1] == "hung"
+    scorer = scorer_of("grader" if name in GRADERS else "reward", name, tasks, 0.4 if hangs else 10.0)
+    try:
+        return check_reward(scorer, tasks)
+    finally:
+        scorer.close()
+
+
+@pytest.mark.parametrize("name", HOLES)
+def test_a_planted_hole_is_found(name):
+    case, verdict = HOLES[name]
+    report = report_of(name)
+    (row,) = [row for row in report.rows if row.case == case]
+    assert row.verdict == verdict, report.rows
+    assert row.advice
+    assert row in report.holes
+
+
+@pytest.mark.parametrize("name", ["sound", "chains", "basics"])
+def test_a_sound_grader_has_no_hole(name):
+    """The grader of `basics` took 50 s for 100,000 spaces, which this test found."""
+    assert report_of(name).holes == []
+
+
+def test_the_command_shows_holes_and_exits_with_1(tmp_path):
+    file = tmp_path / "two.py"
+    file.write_text(TWO)
+    code, said = asked(file)
+    assert code == 1
+    assert "grader two_loose" in said
+    assert "everything boxed" in said
+    assert "reward two_brief" in said
+    assert "a constant output would win" in said  # a note, as it is no judge of correctness
+    assert "no holes" in said
+
+
+def test_rows_of_ones_own_and_a_form_of_ones_own(tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"question": f"Is {n} even?", "answer": "yes"}) + "\n" for n in range(0, 40, 2)))
+    plugin = tmp_path / "marked.py"
+    plugin.write_text(
+        "import whet\n\n\n@whet.grader('marked')\ndef marked(completion, answer):\n"
+        "    return float(completion == f'=> {answer}')\n"
+    )
+    code, said = asked(plugin, "--data", rows)
+    assert (code, "no right answer wins" in said) == (1, True)
+    code, said = asked("marked", "--plugins", plugin, "--data", rows, "--golden", "=> {answer}")
+    assert code == 1
+    assert "best constant: '=> yes' 1 against 1 hole a constant output would win" in said
+    assert "1 hole;" in said
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["no_such_grader"], "there is no grader and no reward"),
+        (["no_such_file.py"], "is not there"),
+        (["chains", "--golden", "answer"], "has no {answer}"),
+        (["reasoning_gym"], "its own generators"),
+        (["mine:columns", "--plugins", PLUGINS / "column_readers.py"], "there is no grader"),
+        (["chains", "--data", "no_such_rows.jsonl"], "there is no such file"),
+    ],
+)
+def test_what_cannot_be_tested_is_one_sentence(args, words):
+    code, said = asked(*args)
+    assert code == 2
+    assert words in said
+    assert said.count("whet: ") == 1
