@@ -63,7 +63,7 @@ ALLOWED: dict[str, set[str]] = {
     "trainer": rooms(  # no rollout, and no method
         "callbacks config digests engines errors files models objectives plugins registry run_folder seeds types"
     ),
-    "rollout": rooms("chat config engines envs errors grading models seeds tasks types"),  # never trains
+    "rollout": rooms("chat config engines envs errors grading models seeds tasks tool_calls types"),  # never trains
     "evaluation": rooms("config errors grading plugins registry rollout tasks types"),
     "credit": rooms("config errors evaluation models objectives plugins registry rewards trainer types"),
     "report": rooms("config errors evaluation run_folder types"),  # what a run's folder says, and no method

@@ -198,10 +198,15 @@ def _rendered(tokenizer: ChatTokenizer, template: str, turns: Turns, tools: str 
     return str(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False, **options))
 
 
-def template_text(tokenizer: ChatTokenizer, turns: Iterable[tuple[str, str]]) -> str:
-    """The text of a whole conversation, after which nobody writes."""
+def template_text(tokenizer: ChatTokenizer, turns: Iterable[tuple[str, str]], tools: str = "") -> str:
+    """The text of a whole conversation, after which nobody writes.
+
+    Args:
+        tools: as in `render`.
+    """
     chat = [{"role": role, "content": content} for role, content in turns]
-    return str(tokenizer.apply_chat_template(chat, add_generation_prompt=False, tokenize=False))
+    options = {"tools": json.loads(tools)} if tools else {}
+    return str(tokenizer.apply_chat_template(chat, add_generation_prompt=False, tokenize=False, **options))
 
 
 # --- which tokens are control tokens ----------------------------------------------------------------------------------

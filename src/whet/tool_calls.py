@@ -14,6 +14,8 @@ from typing import Any
 from whet.types import is_whole
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+TOOL = "tool"
+"""The role of a tool's answer in a chat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,17 @@ def read_call(text: str) -> Call | None:
 
 def _refuse(constant: str) -> None:
     raise ValueError(constant)
+
+
+def has_call(text: str) -> bool:
+    """Whether a whole reply calls a tool, so that what follows it is a tool's answer."""
+    return bool(read_calls(text)[1])
+
+
+def written_call(call: Call) -> str:
+    """A call as a model writes it."""
+    value = {"name": call.name, "arguments": call.arguments}
+    return f"{OPEN}\n{json.dumps(value, ensure_ascii=False)}\n{CLOSE}"
 
 
 def overlap(text: str, mark: str) -> int:

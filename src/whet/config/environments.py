@@ -126,10 +126,11 @@ class AgentRunConfig(RunConfig):
     """In which form observations are shown. own: as whet's environments give them. recorded: as a file of trajectories
     has them, such as with an instruction before the first one; the file is that of the trajectories or pairs that the
     run learns, or else that of `rules`. None: recorded where there is such a file, own otherwise."""
-    format: Literal["react", "function_calling", "code_as_action", "plain"] = "react"
+    format: Literal["react", "function_calling", "code_as_action", "tools", "plain"] = "react"
     """How the agent writes its actions. ReAct: a thought and an action, in each environment's published form. Function
     calling: a call of one of the environment's functions, as JSON. Code as action: the same call in a block of Python,
-    with the thought in comments. Plain: the action alone. The rules say which."""
+    with the thought in comments. Plain: the action alone. The rules say which. Tools: a call of one of the
+    environment's tools, which the model's own chat template shows it; observations are the tools' answers."""
     pool: PoolConfig = PoolConfig()
     engine: EngineConfig = EngineConfig(rollout="free")
     evaluation: AgentEvaluation = AgentEvaluation()

@@ -124,7 +124,10 @@ for _env in ("webshop", "alfworld", "sciworld", "babyai", "textcraft", "maze", "
     for _format, _module, _what in (
         ("function_calling", "function_calls", "a JSON object"),
         ("code_as_action", "code_actions", "a block of Python"),
+        ("tools", "tools", "a call of a tool"),
     ):
-        _says = f"{_what} that calls a function of {_env}"
+        _says = f"{_what} that calls a function of {_env}" if _format != "tools" else f"{_what} of {_env}"
         PARSERS.late(f"{_format}:{_env}", f"whet.trajectories.{_module}:{_env.upper()}_PARSER", says=_says)
         WRITERS.late(f"{_format}:{_env}", f"whet.trajectories.{_module}:{_env.upper()}_WRITER", says=_says)
+PARSERS.late("tools", "whet.trajectories.tools:ACT_PARSER", says="a call of the tool `act`, which takes any action")
+WRITERS.late("tools", "whet.trajectories.tools:ACT_WRITER", says="a call of the tool `act`, which takes any action")

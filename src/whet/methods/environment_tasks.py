@@ -17,9 +17,10 @@ from whet.envs.retries import CLOSE_S, close_within
 from whet.envs.rules import rules_text
 from whet.rollout.agent import ITEM
 from whet.tasks.splits import Problems
-from whet.trajectories.format_detection import format_named
+from whet.trajectories.format_detection import TOOLS, format_named
 from whet.trajectories.function_calls import FUNCTIONS, signatures
 from whet.trajectories.published import read_published
+from whet.trajectories.tools import rules_for_tools
 from whet.types import Task
 
 ENVIRONMENT = "environment"
@@ -165,7 +166,8 @@ def format_of(info: EnvironmentInfo, format: str) -> str:
 def rules_of(info: EnvironmentInfo, format: str = "react") -> Rules:
     """The environment's rules, from a file of whet or as a plug-in's text.
 
-    They end in an example of a reply, written in the format. For function calls the functions come first.
+    They end in an example of a reply, written in the format. For function calls the functions come first. For calls of
+    tools there is none: the chat template says how they are called.
 
     Raises: ConfigError if the environment has no functions.
     """
@@ -175,6 +177,8 @@ def rules_of(info: EnvironmentInfo, format: str = "react") -> Rules:
         return Rules(text)
     if format == "plain":
         return Rules(f"{before}{react(mark + example).action}")
+    if format == TOOLS:
+        return Rules(rules_for_tools(text))
     if info.name not in FUNCTIONS:
         raise ConfigError(f"{info.name} has no functions to call; its actions can be written as react or plain")
     read = react(mark + example)

@@ -40,6 +40,8 @@ class Conversation:
     """Tokens that models may still write into it."""
     grows_to: int = 0
     """In conversations of many turns: tokens of the longest prompt of the last turn."""
+    tools: str = ""
+    """The JSON list of tools that the prompt shows."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def _check_words(conversation: Conversation, tokenizer: PreTrainedTokenizerBase)
 
 def _rendered(conversation: Conversation, texts: tuple[str, ...], tokenizer: PreTrainedTokenizerBase) -> int:
     try:
-        return len(render(tokenizer, conversation.messages(*texts), conversation.prefill))
+        return len(render(tokenizer, conversation.messages(*texts), conversation.prefill, conversation.tools))
     except Exception as error:  # the template is a program from elsewhere
         if is_out_of_memory(error):
             raise

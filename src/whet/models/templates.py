@@ -10,9 +10,10 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
+from whet.chat import text_ids
 from whet.config.base import ConfigError
 from whet.tasks.prompts import Message
-from whet.tool_calls import function
+from whet.tool_calls import CLOSE, OPEN, Call, function, read_calls, written_call
 
 LIMIT_S = 5.0
 """Seconds for a few short conversations; a real template takes milliseconds."""
@@ -133,4 +134,30 @@ def _tools_problem(tokenizer: PreTrainedTokenizerBase, template: str) -> str:
             return f"its chat template refuses {what} ({str(error)[:200]})"
         if shown not in text:
             return f"its chat template does not show {what}"
+    return ""
+
+
+def calls_problem(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Why the calls of a model with this tokenizer cannot be read. Empty: they can."""
+    return _calls_problem(tokenizer, str(tokenizer.chat_template))
+
+
+@lru_cache(maxsize=32)
+def _calls_problem(tokenizer: PreTrainedTokenizerBase, template: str) -> str:
+    """
+    Args:
+        template: the tokenizer's; a part of the cache's key.
+    """
+    call = Call(TOOL, {"text": "apple"})
+    made = {"id": "call00000", "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    chat = [{"role": "user", "content": "apple"}, {"role": "assistant", "content": "", "tool_calls": [made]}]
+    try:
+        text = tokenizer.apply_chat_template(chat, tokenize=False)
+    except Exception as error:  # the template is a program from elsewhere
+        return f"its chat template refuses a call ({str(error)[:200]})"
+    if read_calls(text)[1] != [call]:
+        return f"its chat template writes calls otherwise than {OPEN}, a JSON object and {CLOSE}"
+    written = tokenizer.decode(text_ids(tokenizer, written_call(call)), skip_special_tokens=True)
+    if read_calls(written)[1] != [call]:
+        return f"its tokenizer drops {OPEN} from what is written"
     return ""

@@ -14,6 +14,7 @@ from whet.rollout.environments import ENVIRONMENT_SERVICE, Act, Begin, Leave, Se
 from whet.rollout.roles import PolicyRole, Role, observed
 from whet.seeds import seed_of
 from whet.tasks.prompts import Message
+from whet.tool_calls import TOOL, has_call
 from whet.types import STATE, Episode, Outcome, Segment, Task
 
 ITEM = "item"
@@ -124,7 +125,7 @@ class Agent:
             segments += [_turn(reply, parsed, seen, before), *([replace(review, parent=at)] if review else [])]
             segments.append(observed(seen.observation, parent=at, parsed=cut_mark(seen)))
             last = reply
-            messages += [{"role": "assistant", "content": reply.text}, _user(self._shown(seen.observation))]
+            messages += self._turn_and_answer(reply.text, self._shown(seen.observation))
             if seen.is_over:
                 outcome, reason = ("ok", "") if seen.terminated else ("truncated", ENDED)
                 break
@@ -168,7 +169,7 @@ class Agent:
             read = {"thought": parsed.thought, PROPOSED: parsed.action}
             segments.append(replace(reply, parsed={**reply.parsed, **read}))
             segments.append(replace(review, parent=len(segments) - 1))
-            messages += [{"role": "assistant", "content": reply.text}, _user(self.review.told(review))]
+            messages += self._turn_and_answer(reply.text, self.review.told(review))
             last = reply
         raise AssertionError
 
@@ -180,6 +181,12 @@ class Agent:
         if not isinstance(self.agent, PolicyRole):
             return False
         return len(self.agent.begin(messages, seed=0, follows=last).context) > self.max_context
+
+    def _turn_and_answer(self, reply: str, answer: str) -> tuple[Message, Message]:
+        """A reply and what follows it: a tool's answer, where the agent has tools and the reply calls one."""
+        has_tools = isinstance(self.agent, PolicyRole) and bool(self.agent.tools)
+        role = TOOL if has_tools and has_call(reply) else "user"
+        return {"role": "assistant", "content": reply}, {"role": role, "content": answer}
 
     def _shown(self, observation: str, *, is_first: bool = False) -> str:
         return self.form.shown(observation, self.max_observation, is_first=is_first)

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from whet.envs.formats import PARSERS
 from whet.envs.protocol import EnvironmentInfo
 from whet.tasks.files import DataError
+from whet.trajectories.function_calls import FUNCTIONS
 from whet.trajectories.records import FIRST_REPLY, Trajectory
 
 FORMAT = "format"
 """In the `info` of an episode: the format of its replies. It is a value of a run's `format` (react, plain,
-function_calling, code_as_action) or a name of `formats.PARSERS`. Published files have none."""
-CALLS = ("function_calling", "code_as_action")
+function_calling, code_as_action, tools) or a name of `formats.PARSERS`. Published files have none."""
+TOOLS = "tools"
+"""The format whose calls the chat template describes."""
+CALLS = (TOOLS, "function_calling", "code_as_action")
 """Formats that call functions."""
 MAX_UNREAD = 0.5
 """Share of a file's replies. In a file of another format no reply can be read. Published files have one reply in two
@@ -49,8 +52,10 @@ def format_named(environment: str, parser: str, format: str) -> str:
 
     Args:
         parser: the environment's parser of ReAct (`EnvironmentInfo.parser`).
-        format: react, plain, function_calling or code_as_action.
+        format: react, plain, function_calling, code_as_action or tools.
     """
+    if format == TOOLS and environment not in FUNCTIONS:
+        return TOOLS
     return {"react": parser, "plain": "plain"}.get(format, f"{format}:{environment}")
 
 
@@ -77,7 +82,7 @@ def declared(trajectory: Trajectory, environment: str, parser: str) -> str:
             return name
     raise DataError(
         f"{trajectory.item_id}: its record says format: {str(recorded)[:60]!r}, which {environment} does not read; "
-        f"write react, plain, function_calling or code_as_action, or one of {', '.join(PARSERS.names())}"
+        f"write react, plain, function_calling, code_as_action or tools, or one of {', '.join(PARSERS.names())}"
     )
 
 

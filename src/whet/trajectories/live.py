@@ -23,13 +23,12 @@ from whet.envs.protocol import INVALID, begun, stepped
 from whet.envs.rules import rules_text
 from whet.errors import text_of
 from whet.trajectories.records import PROMISE
-from whet.trajectories.tools import called_action
+from whet.trajectories.tools import NO_SUCH_CALL, called_action
 from whet.types import shortened
 
 A = TypeVar("A")
 MAX_OBSERVATION = 4000
 """Default limit on the characters of an observation; the middle of a longer one is left out."""
-NO_CALL = "No tool takes these arguments."
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +121,10 @@ class LiveEpisode:
 
         Raises: EnvError.
         """
-        given = {key: value for key, value in arguments.items() if value != ""}
         try:
-            action = called_action(self.info.name, name, given)
+            action = called_action(self.info.name, name, arguments)
         except ValueError:
-            return self._unread(NO_CALL)
+            return self._unread(NO_SUCH_CALL)
         return self.act(action)
 
     def act(self, action: str) -> Turn:

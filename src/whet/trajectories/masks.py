@@ -10,11 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from typing import Literal
 
 from whet.chat import ChatTokenizer, Part, Voice, encode_parts, template_text, text_ids
 from whet.tasks.files import DataError
+from whet.tool_calls import TOOL, has_call
 from whet.trajectories.records import FIRST_OBSERVATION, Message, Trajectory
 
 Kind = Literal["prompt", "frame", "observation", "answer", "end", "untrained"]
@@ -187,5 +188,15 @@ def _parted(trajectory: Trajectory, tokenizer: ChatTokenizer) -> tuple[list[str]
 
 
 def _rendered(trajectory: Trajectory, tokenizer: ChatTokenizer, texts: Sequence[str]) -> str:
-    roles = [ROLES[message.who] for message in trajectory.messages]
-    return template_text(tokenizer, zip(roles, texts, strict=True))
+    return template_text(tokenizer, zip(_roles(trajectory), texts, strict=True), trajectory.tools)
+
+
+def _roles(trajectory: Trajectory) -> list[str]:
+    """Of each message. With tools, what follows a call of one is of role `tool`, as in a rollout."""
+    messages = trajectory.messages
+    roles = [ROLES[message.who] for message in messages]
+    if trajectory.tools:
+        for number, (before, _) in enumerate(pairwise(messages), 1):
+            if before.who == "gpt" and has_call(before.text):
+                roles[number] = TOOL
+    return roles

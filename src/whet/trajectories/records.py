@@ -57,6 +57,8 @@ class Trajectory:
     """Whose episode it is, such as `expert` or the name of a policy."""
     info: Mapping[str, Any] = field(default_factory=dict)
     """Other fields of the record, as JSON has them."""
+    tools: str = ""
+    """The JSON list of the tools that its chat shows; files do not hold it. Empty: none."""
 
     def env_seed(self, otherwise: int) -> int:
         """The seed of its environment, where the record has it (`ENV_SEED`)."""

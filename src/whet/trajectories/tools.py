@@ -1,21 +1,35 @@
-"""An environment's actions as tools, for models that act by calls: schemas, and the action that a call stands for.
+"""An environment's actions as tools, for models that act by calls: schemas, and replies that call one.
 
 The functions are those of `function_calls`. An environment without any has one tool, `act`, which takes the action.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from whet.envs.formats import THOUGHT
-from whet.tool_calls import function
-from whet.trajectories.function_calls import FUNCTIONS, NUMBERS, action_of, placeholders, templates_of
+from whet.envs.formats import THOUGHT, Parsed, Parser, Writer
+from whet.tool_calls import Call, function, read_calls, written_call
+from whet.trajectories.function_calls import (
+    FUNCTIONS,
+    NUMBERS,
+    Functions,
+    action_of,
+    called,
+    no_function,
+    placeholders,
+    templates_of,
+)
 
 ACT = "act"
 """The tool of environments without functions."""
 ACTION = "action"
+ACTS: Functions = {ACT: f"{{{ACTION}}}"}
+NO_TOOL_CALL = "No tool is called: call one of the tools."
+SEVERAL_CALLS = "Several tools are called: call one, and wait for its answer."
+NO_SUCH_CALL = "No tool takes these arguments."
 
 
 def tools_of(environment: str) -> list[dict[str, Any]]:
@@ -44,9 +58,54 @@ def called_action(environment: str, name: str, arguments: Mapping[str, Any]) -> 
 
     Raises: ValueError where the environment has no such tool, or the arguments are not the tool's.
     """
-    if environment in FUNCTIONS:
-        return action_of(FUNCTIONS[environment], name, arguments)
-    return action_of({ACT: f"{{{ACTION}}}"}, name, arguments)
+    return _called_action(FUNCTIONS.get(environment, ACTS), Call(name, arguments))
+
+
+def _called_action(functions: Functions, call: Call) -> str:
+    """Arguments that are empty texts count as left out: a schema that lists all forms' arguments invites them."""
+    return action_of(functions, call.name, {name: value for name, value in call.arguments.items() if value != ""})
+
+
+def tools_text(environment: str) -> str:
+    """The JSON list of an environment's tools, as `whet.chat.render` takes it."""
+    return json.dumps(tools_of(environment), ensure_ascii=False)
+
+
+def parser_of(functions: Functions) -> Parser:
+    """A parser of replies that call one of these functions as a tool, once. The text around the call is the thought.
+
+    A reply without a call, with several, or with one that no function takes, is answered, and nothing is done.
+    """
+
+    def parse(text: str) -> Parsed:
+        thought, calls = read_calls(text)
+        thought = thought.strip()
+        if len(calls) != 1:
+            return Parsed(thought, "", SEVERAL_CALLS if calls else NO_TOOL_CALL)
+        try:
+            return Parsed(thought, _called_action(functions, calls[0]))
+        except ValueError:
+            return Parsed(thought, "", NO_SUCH_CALL)
+
+    return parse
+
+
+def writer_of(functions: Functions, env: str) -> Writer:
+    """A writer of replies that call one of these functions. It raises EnvError for an action without a function."""
+
+    def write(thought: str, action: str) -> str:
+        call = called(functions, action)
+        if call is None:
+            raise no_function(functions, env, action)
+        name, texts = call
+        return "\n".join(filter(None, [thought, written_call(Call(name, _typed(texts)))]))
+
+    return write
+
+
+def _typed(texts: Mapping[str, str]) -> dict[str, str | int]:
+    """Arguments as their schemas have them. A number with zeros before it stays a text, or they would be lost."""
+    return {key: int(text) if key in NUMBERS and str(int(text)) == text else text for key, text in texts.items()}
 
 
 def rules_for_tools(rules: str) -> str:
@@ -56,3 +115,13 @@ def rules_for_tools(rules: str) -> str:
         return rules
     told = re.sub(r"[^.:\n]*:\s*$", "", before).rstrip()
     return f"{told}\n\nEach action is a call of a tool: call one, and wait for what it gives."
+
+
+WEBSHOP_PARSER, WEBSHOP_WRITER = parser_of(FUNCTIONS["webshop"]), writer_of(FUNCTIONS["webshop"], "webshop")
+ALFWORLD_PARSER, ALFWORLD_WRITER = parser_of(FUNCTIONS["alfworld"]), writer_of(FUNCTIONS["alfworld"], "alfworld")
+SCIWORLD_PARSER, SCIWORLD_WRITER = parser_of(FUNCTIONS["sciworld"]), writer_of(FUNCTIONS["sciworld"], "sciworld")
+BABYAI_PARSER, BABYAI_WRITER = parser_of(FUNCTIONS["babyai"]), writer_of(FUNCTIONS["babyai"], "babyai")
+TEXTCRAFT_PARSER, TEXTCRAFT_WRITER = parser_of(FUNCTIONS["textcraft"]), writer_of(FUNCTIONS["textcraft"], "textcraft")
+MAZE_PARSER, MAZE_WRITER = parser_of(FUNCTIONS["maze"]), writer_of(FUNCTIONS["maze"], "maze")
+WORDLE_PARSER, WORDLE_WRITER = parser_of(FUNCTIONS["wordle"]), writer_of(FUNCTIONS["wordle"], "wordle")
+ACT_PARSER, ACT_WRITER = parser_of(ACTS), writer_of(ACTS, "an environment")

@@ -140,6 +140,8 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
 
     def __init__(self, config: AgentGradientConfig, run: RunContext) -> None:
         super().__init__(config, run)
+        for name in others(config):
+            self.rollouts.check_tools(name)
         most = max(info.max_turns for info in self.rollouts.infos.values())
         self.gradient = Gradient(
             config, self.run.loop, length=config.sampling.max_new_tokens * (config.max_turns or most)

@@ -19,8 +19,10 @@ from whet.methods.environment_tasks import rules_of
 from whet.tasks.files import DataError, read_text
 from whet.tasks.prompts import Message
 from whet.trajectories.files import read_trajectories
+from whet.trajectories.format_detection import TOOLS
 from whet.trajectories.openings import Opening, opening_of
 from whet.trajectories.records import ENV_SEED, FIRST_OBSERVATION, Trajectory
+from whet.trajectories.tools import tools_text
 from whet.types import is_whole
 
 SETTING, KINDS = "rules (own, none or FILE)", ".yaml or .json"
@@ -46,7 +48,7 @@ class Openings:
     """
 
     def __init__(self, config: AgentRunConfig, infos: Mapping[str, EnvironmentInfo], given: Given) -> None:
-        self._infos, self._given = infos, given
+        self._infos, self._given, self._format = infos, given, config.format
         self._rules = _rules_by_environment(config, infos)
         self._own = {name: Opening(rules=rules_of(info, config.format).text) for name, info in infos.items()}
         self._of_files = {name: opening_of(given.trajectories, name) for name in infos}
@@ -59,6 +61,10 @@ class Openings:
 
     def form(self, name: str) -> ShownForm:
         return self._forms[name]
+
+    def tools(self, name: str) -> str:
+        """The JSON list of an environment's tools, for the chat template. Empty: the format has none."""
+        return tools_text(name) if self._format == TOOLS else ""
 
     def shows_rules(self, name: str, *, reads_rules: bool) -> bool:
         """Whether prompts of an environment show the rules.
@@ -77,13 +83,15 @@ class Openings:
         return {"role": "user", "content": opening.rules}, {"role": "assistant", "content": opening.reply}
 
     def as_shown(self, trajectory: Trajectory, *, is_given: bool) -> Trajectory:
-        """A trajectory as rollouts show it: with their opening, and their form of the observations.
+        """A trajectory as rollouts show it: with their opening, their form of the observations, and their tools.
 
         Args:
             is_given: it is of the run's files. Its observations stay as they are, and its opening does unless `rules`
                 says another.
         """
         name = trajectory.environment
+        if name in self._infos:
+            trajectory = replace(trajectory, tools=self.tools(name))
         if name not in self._infos or (is_given and self._rules.get(name) is None):
             return trajectory
         messages, form = list(trajectory.messages), self._forms[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from random import Random
@@ -27,10 +28,13 @@ from whet.methods.evaluator import Metrics
 from whet.methods.names import POLICY
 from whet.models.lean import steady_positions
 from whet.models.prompts import Conversation
+from whet.models.templates import calls_problem, tools_problem
 from whet.models.tiny_agent import READS_RULES
 from whet.rollout.agent import Agent
+from whet.rollout.roles import PolicyRole
 from whet.seeds import seed_of
 from whet.tasks.prompts import Message
+from whet.trajectories.format_detection import TOOLS
 from whet.types import FAULTS, Episode, Task
 
 NUM_LOOKED_AT = 4
@@ -122,7 +126,7 @@ class AgentRollouts:
         role = self.run.runtime.role("agent", policy, sampling or config.sampling, greedy=greedy)
         return {
             name: Agent(
-                agent=role,
+                agent=replace(role, tools=self.openings.tools(name)) if isinstance(role, PolicyRole) else role,
                 environment=info,
                 opening=self.openings.messages(name, shown=self.shows_rules(policy, name)),
                 parse=PARSERS.get(format_of(info, config.format)),
@@ -241,8 +245,23 @@ class AgentRollouts:
 
     # --- before a run begins ------------------------------------------------------------------------------------------
 
+    def check_tools(self, policy: str) -> None:
+        """Raises: ConfigError where a policy cannot act by calls of tools, and the settings say that it does."""
+        if self.config.format != TOOLS:
+            return
+        other = "set format=function_calling, whose calls stand in the reply's text"
+        if policy not in self.run.loop.policies:
+            raise ConfigError(
+                f"format = tools shows tools by a model's own chat template, and {policy} is behind an endpoint, whose "
+                f"template whet does not see: {other}"
+            )
+        tokenizer = self.run.loop.policies[policy].tokenizer
+        if problem := tools_problem(tokenizer) or calls_problem(tokenizer):
+            raise ConfigError(f"format = tools does not go with {policy}: {problem}; {other}, or take another model")
+
     def conversations(self) -> list[Conversation]:
         """First turns, of some items of each environment, which grow from turn to turn until the limit of tokens."""
+        self.check_tools(POLICY)
         conversations, written = [], self.config.sampling.max_new_tokens
         for info in self.infos.values():
             with closing(self._env_of(info, retries=0)) as attempts:
@@ -256,7 +275,8 @@ class AgentRollouts:
             opening = self.openings.messages(info.name, shown=self.shows_rules(POLICY, info.name))
             form = self.openings.form(info.name)
             texts = [(form.shown(observation, self.config.max_observation, is_first=True),) for observation in seen]
-            conversations.append(_turns(opening, texts, written, self.longest(POLICY, written)))
+            tools = self.openings.tools(info.name)
+            conversations.append(_turns(opening, texts, written, self.longest(POLICY, written), tools))
         return conversations
 
     def _check_seeded(self, info: EnvironmentInfo, attempts: Attempts) -> None:
@@ -268,8 +288,10 @@ class AgentRollouts:
             self.run.warnings.append(f"{info.name} {problem}")
 
 
-def _turns(opening: tuple[Message, ...], texts: Sequence[tuple[str, ...]], written: int, grows_to: int) -> Conversation:
+def _turns(
+    opening: tuple[Message, ...], texts: Sequence[tuple[str, ...]], written: int, grows_to: int, tools: str
+) -> Conversation:
     def messages(observation: str) -> list[Message]:
         return [*opening, {"role": "user", "content": observation}]
 
-    return Conversation(POLICY, texts, messages, "", written, grows_to)
+    return Conversation(POLICY, texts, messages, "", written, grows_to, tools)
