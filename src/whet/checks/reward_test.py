@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -17,6 +18,8 @@ CONSTANT_FELL = 0.75
 """Likewise for a constant that is the right answer of some tasks."""
 MAX_HUNG = 3
 """Calls that may run into their time limit, before attacks are no longer tried."""
+ATTACK_S = 2.0
+"""Seconds of one attack, past which it is tried on no further task."""
 MAX_SHOWN = 60
 """Characters of a reply that the table shows."""
 SLOW_S = 1.0
@@ -82,7 +85,7 @@ def check_reward(scorer: Scorer, tasks: Sequence[Task], golden: str | None = Non
     ]
     for attack in ATTACKS:
         replies = [attack.reply(scene) for scene in scenes[:NUM_SCENES]]
-        outcomes = [trial.score(reply, scene.task) for reply, scene in zip(replies, scenes, strict=False)]
+        outcomes = _within_limit(trial, replies, scenes)
         row = _attack_row(attack, outcomes, scale, report.is_shaping)
         report.rows.append(replace(row, reply=shortened(replies[0], MAX_SHOWN)) if row.is_hole else row)
     report.rows += [
@@ -92,6 +95,16 @@ def check_reward(scorer: Scorer, tasks: Sequence[Task], golden: str | None = Non
         _speed_row(trial),
     ]
     return report
+
+
+def _within_limit(trial: _Trial, replies: Sequence[str], scenes: Sequence[Scene]) -> list[Outcome]:
+    """One attack's outcomes, on fewer tasks where each takes long."""
+    begun, outcomes = time.monotonic(), list[Outcome]()
+    for reply, scene in zip(replies, scenes, strict=False):
+        outcomes.append(trial.score(reply, scene.task))
+        if time.monotonic() - begun > ATTACK_S:
+            break
+    return outcomes
 
 
 @dataclass(frozen=True, slots=True)

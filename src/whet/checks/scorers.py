@@ -22,6 +22,8 @@ from whet.types import Grade, Task
 
 Kind = Literal["grader", "reward"]
 MATHEMATICS = "math_verify"
+GRADE_LIMIT_S = 1.0
+"""Of the grade in the episode that a reward term gets."""
 _WORKER = Path(__file__).with_name("reward_worker.py")
 
 
@@ -125,7 +127,7 @@ class FunctionScorer:
         self._command = (sys.executable, "-P", str(_WORKER), json.dumps(place))
         self._timeout_s = timeout_s
         self._num_starts = 0
-        self._grader = make_grader(MATHEMATICS) if kind == "reward" else None
+        self._grader = make_grader(MATHEMATICS, timeout_s=GRADE_LIMIT_S) if kind == "reward" else None
         self._pool = self._start()
 
     def score(self, reply: str, task: Task) -> Outcome:

@@ -129,7 +129,8 @@ def time_finding(session: Session, phases: Sequence[Phase], results: Sequence[Me
     if sampling is not None:
         tasks = session.problems.tasks
         replies = sum(_num_validations(phase) * len(tasks["validation"]) for phase in phases)
-        replies += sum(len(tasks["test"]) for phase in phases if phase.num_steps and not phase.updates(1))
+        num_tests = sum(phase.num_steps for phase in phases if not phase.updates(1))
+        replies += num_tests * len(tasks["test"]) * (1 + _num_samples(session))
         measuring = replies * sampling.rollout_s / sampling.num_replies
     how = ", scaled from a small one" if any(each.is_scaled for each in results) else ""
     parts = ", ".join(f"{each.phase.name} {each.seconds:.2g} s" for each in results)
@@ -139,6 +140,11 @@ def time_finding(session: Session, phases: Sequence[Phase], results: Sequence[Me
         f"about {_duration(seconds + measuring)} in all, an estimate: {num_steps:,} steps from one measured step a "
         f"phase{how} ({parts}), and {_duration(measuring)} of it for validation and test",
     )
+
+
+def _num_samples(session: Session) -> int:
+    """Sampled replies to each test problem, beside the greedy one. A look-up that counts as no read."""
+    return int(getattr(vars(session.algorithm.config).get("evaluation"), "__dict__", {}).get("num_samples", 0))
 
 
 def _num_validations(phase: Phase) -> int:
