@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from transformers import AutoTokenizer
 
+from whet.models.shipped import AGENTS
 from whet.models.tiny import tiny_tokenizer
-from whet.models.tiny_agent import TINY as AGENTS
 from whet.rollout.driver import roll_out
 from whet.rollout.roles import PolicyRole, render, written
 from whet.tasks.prompts import CHAINS

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2Tokenizer
 
+from whet.models.shipped import AGENTS
 from whet.models.stand_in import CHATML
 from whet.models.tiny import tiny_tokenizer
-from whet.models.tiny_agent import TINY
 
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 MARKS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -62,7 +62,7 @@ def folding() -> PreTrainedTokenizerBase:
 
 
 def tiny_agent() -> PreTrainedTokenizerBase:
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(TINY["tiny_agent"])
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(AGENTS["tiny_agent"])
     return tokenizer
 
 
