@@ -170,7 +170,7 @@ HOSTILE = {
 def test_a_hostile_schema_is_refused_in_a_sentence_and_in_time(address, name, stream):
     schema, says = HOSTILE[name]
     body = {"model": "policy", "messages": ASKED, "stream": stream, "response_format": of_schema(schema)}
-    start = time.monotonic()
+    start = time.process_time()  # the server is in this process
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(20_000)  # for this client's own JSON
     try:
@@ -185,7 +185,7 @@ def test_a_hostile_schema_is_refused_in_a_sentence_and_in_time(address, name, st
     assert says is None or says in error["message"]
     assert 10 < len(error["message"]) < 500
     assert "\n" not in error["message"]
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 PATTERNS = ["(a+)+b", "(a|a)*b{1000}", "(.*a){50}.{500}", ".*a.{20}", "(x+x+)+y", "(.?){200}a{200}", ".*.*.*.*=.*"]
