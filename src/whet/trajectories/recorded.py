@@ -31,7 +31,7 @@ def recorded_rows(path: Path, *, limit: int | None = None) -> Iterator[dict[str,
         limit: the first so many records. None: all.
     Raises: DataError where a record is none of `KINDS`, or its messages cannot be read.
     """
-    for place, record in islice(records(path, "the file"), limit):
+    for place, record in islice(records(path, "FILE"), limit):
         kind = kind_of(record, place)
         if kind == "verifiers":
             yield from _of_verifiers(record, place, path.stem)
