@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter
 
 import pytest
@@ -35,13 +36,32 @@ ONE = '<tool_call>\n{"name": "add", "arguments": {"a": 7}}\n</tool_call>'
          '<tool_call>{"name": "a", "arguments": {"x": NaN}}</tool_call>', []),
         ('<tool_call>{"name": "a", "arguments": {"x": "\\ud83d"}}</tool_call>',
          '<tool_call>{"name": "a", "arguments": {"x": "\\ud83d"}}</tool_call>', []),
+        ('<tool_call>{"name": "a", "arguments": {"x": 1e999}}</tool_call>',
+         '<tool_call>{"name": "a", "arguments": {"x": 1e999}}</tool_call>', []),
         (f"<tool_call>oh {ONE}", "<tool_call>oh", [Call("add", {"a": 7})]),
+        (f"<tool_call>oh <tool_call>ah {ONE}", "<tool_call>oh <tool_call>ah", [Call("add", {"a": 7})]),
         ("a <tool_ b", "a <tool_ b", []),
         ("<tool_call>" + "[" * 100_000 + "</tool_call>", "<tool_call>" + "[" * 100_000 + "</tool_call>", []),
     ],
 )  # fmt: skip
 def test_texts_and_calls_are_told_apart(text, said, calls):
     assert read_calls(text) == (said, calls)
+
+
+@pytest.mark.parametrize("nested", ["[" * 900 + "]" * 900, '{"a":' * 900 + "1" + "}" * 900])
+def test_arguments_too_deep_to_be_written_elsewhere_are_text(nested):
+    text = f'<tool_call>{{"name": "add", "arguments": {{"x": {nested}}}}}</tool_call>'
+    assert read_calls(text) == (text, [])
+
+
+def test_reading_many_opening_marks_takes_time_in_proportion_to_the_text():
+    def seconds(count):
+        text = '<tool_call>{"name": "' * count + "</tool_call>"
+        begin = time.process_time()
+        assert read_calls(text) == (text, [])
+        return time.process_time() - begin
+
+    assert seconds(40_000) < 0.5  # 6 s where each mark is tried
 
 
 def test_a_text_in_pieces_says_the_same():

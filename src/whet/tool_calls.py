@@ -7,13 +7,16 @@ A text between these marks that is no such object stays text.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from whet.types import is_whole
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+MAX_DEPTH = 50
+"""Levels of objects and lists in a call's arguments."""
 TOOL = "tool"
 """The role of a tool's answer in a chat."""
 
@@ -46,21 +49,23 @@ class CallReader:
 
     def add(self, text: str) -> list[str | Call]:
         """Reads on. Returns what has become certain; neighbouring texts may come in one."""
-        self._held += text
+        held, place = self._held + text, 0
         pieces: list[str | Call] = []
-        while (start := self._held.find(OPEN)) >= 0:
-            pieces += self._text(self._held[:start])
-            self._held = self._held[start:]
-            if (end := self._held.find(CLOSE)) < 0:
+        while (start := held.find(OPEN, place)) >= 0:
+            pieces += self._text(held[place:start])
+            if (end := held.find(CLOSE, start)) < 0:
+                self._held = held[start:]
                 return pieces
-            call = read_call(self._held[len(OPEN) : end])
-            if call is None:
-                pieces += self._text(OPEN)
-                self._held = self._held[len(OPEN) :]
+            call = read_call(held[start + len(OPEN) : end])
+            if call is None:  # of several opening marks, the first and the last one are read: all would take n^2
+                last = held.rfind(OPEN, start, end)
+                place = last if last > start else start + len(OPEN)
+                pieces += self._text(held[start:place])
                 continue
             pieces.append(call)
             self.num_calls += 1
-            self._space, self._held = "", self._held[end + len(CLOSE) :]
+            self._space, place = "", end + len(CLOSE)
+        self._held = held[place:]
         num_held = overlap(self._held, OPEN)
         certain = len(self._held) - num_held
         pieces += self._text(self._held[:certain])
@@ -91,13 +96,17 @@ def read_calls(text: str) -> tuple[str, list[Call]]:
 
 
 def read_call(text: str) -> Call | None:
-    """The call that a JSON object says. None: it is none, or holds half a character or a number that JSON lacks."""
+    """The call that a JSON object says.
+
+    None: it is none, is nested too deeply, or holds half a character or a number that JSON lacks.
+    """
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
         if not isinstance(value, dict) or set(value) != {"name", "arguments"}:
             return None
         call = Call(value["name"], value["arguments"])
         is_call = isinstance(call.name, str) and bool(call.name) and isinstance(call.arguments, dict)
+        is_call = is_call and not is_deeper(call.arguments, MAX_DEPTH)
         return call if is_call and is_whole(call.name + call.json) else None
     except (ValueError, RecursionError):
         return None
@@ -105,6 +114,27 @@ def read_call(text: str) -> Call | None:
 
 def _refuse(constant: str) -> None:
     raise ValueError(constant)
+
+
+def _finite(number: str) -> float:
+    """Raises: ValueError where no float is so large: it would be written as `Infinity`, which is no JSON."""
+    if math.isinf(value := float(number)):
+        raise ValueError(number[:60])
+    return value
+
+
+def is_deeper(value: Any, most: int) -> bool:
+    """Whether JSON has more levels of objects and lists. Deep ones raise where they are written or rendered."""
+    level = [value]
+    for _ in range(most + 1):
+        level = [child for one in level for child in _children(one)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def has_call(text: str) -> bool:
