@@ -164,6 +164,13 @@ def encode_parts(tokenizer: ChatTokenizer, parts: Sequence[Part]) -> Encoded:
     return controls.plainly(text)
 
 
+def tokens_around(tokenizer: ChatTokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The tokens that a tokenizer by itself puts before and after a text, such as one that begins it."""
+    plain, whole = (list(tokenizer.encode("a", add_special_tokens=special)) for special in (False, True))
+    place = next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), 0)
+    return tuple(whole[:place]), tuple(whole[place + len(plain) :])
+
+
 def text_ids(tokenizer: ChatTokenizer, text: str, voice: Voice = "assistant") -> list[int]:
     """Token ids of a text by itself, such as an answer to learn."""
     return encode_parts(tokenizer, [(text, voice)]).ids

@@ -16,6 +16,7 @@ from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from whet.chat import text_ids, tokens_around
 from whet.config.base import ConfigError
 from whet.errors import RunError
 from whet.models.gguf import KEYS, LAYER, SHAPES, TOP, open_gguf
@@ -190,17 +191,17 @@ def _write_tokenizer(writer: GGUFWriter, tokenizer: Any, pre: str, model: Any) -
 
 def _begins(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether its texts begin with a token for that. Raises: ConfigError where it adds other tokens."""
-    plain, whole = (tokenizer.encode("a", add_special_tokens=special) for special in (False, True))
-    if whole not in (plain, [tokenizer.bos_token_id, *plain]):
+    before, after = tokens_around(tokenizer)
+    if after or before not in ((), (tokenizer.bos_token_id,)):
         raise ConfigError("the tokenizer adds tokens to a text that GGUF has no setting for: leave out --to")
-    return whole != plain
+    return bool(before)
 
 
 def _check_ids(path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raises: RunError where the file's tokenizer gives other ids."""
     there = tokenizer_of(open_gguf(path).meta, str(path))
     for text in PROBES:
-        if there.encode(text) != tokenizer.encode(text):
+        if text_ids(there, text) != text_ids(tokenizer, text) or tokens_around(there) != tokens_around(tokenizer):
             raise RunError(
                 f"the tokenizer of {path.name} gives other ids than the model's for {text!r}: do not use the file"
             )

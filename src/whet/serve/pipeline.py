@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from whet.chat import MORE, text_ids
+from whet.chat import MORE, text_ids, tokens_around
 from whet.config.parts import SamplingConfig
 from whet.errors import WhetError
 from whet.methods.base import Skill
@@ -108,8 +108,8 @@ class ChatRunner:
             if lost:
                 reason = f"prompt: the tokenizer of {policy} has no token for {lost}"
                 raise ApiError(400, reason, param="prompt", code="unknown_characters")
-        begins = tokenizer.encode("", add_special_tokens=True)[:1] == [tokenizer.bos_token_id]
-        ids = (*([tokenizer.bos_token_id] if begins else []), *text_ids(tokenizer, text, "outside"))
+        before, _ = tokens_around(tokenizer)
+        ids = (*before, *text_ids(tokenizer, text, "outside"))
         if positions is not None and len(ids) + limit > positions:
             raise _too_long(
                 f"{policy} has {positions} positions; the prompt takes {len(ids)} tokens, and the reply up to {limit}: "
