@@ -80,6 +80,22 @@ def wandb(folder: Path) -> dict[str, Any]:
     return {"points": points, "traces": num_traces, "table": texts, "alerts": alerts}
 
 
+def mlflow(folder: Path) -> dict[str, Any]:
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
+    [run] = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
+    histories = [client.get_metric_history(run.info.run_id, name) for name in run.data.metrics]
+    files = folder / "artifacts" / run.info.run_id / "artifacts"
+    texts = [file.read_text() for file in files.glob("traces/*/*.md")]
+    return {
+        "points": [(point.key, point.step, point.value) for history in histories for point in history],
+        "traces": sum(len(text.split("\n\n---\n\n")) for text in texts),
+        "table": (files / "results.md").read_text(),
+        "alerts": len((files / "alerts.md").read_text().splitlines()) if (files / "alerts.md").exists() else 0,
+    }
+
+
 def _records(data: bytes) -> Iterator[bytes]:
     """The records of a LevelDB log. One that a kill cut off is left out."""
     position, whole = HEADER, b""

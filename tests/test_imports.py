@@ -131,7 +131,7 @@ LATE = (
     *("peft", "math_verify", "reasoning_gym", "pyarrow", "datasets", "huggingface_hub", "openai"),
     "httpx",  # comes with openai
     "websockets",
-    *("trackio", "wandb", "llguidance"),
+    *("trackio", "wandb", "mlflow", "llguidance"),
     *("scienceworld", "py4j", "minigrid", "gymnasium", "verifiers"),
 )
 """Optional or slow: a function may import them."""

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 def track(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, finished or not.")],
     to: Annotated[
-        str, typer.Option("--to", metavar="NAME[,NAME...]", help="tensorboard, trackio or wandb; several by commas.")
+        str,
+        typer.Option(
+            "--to", metavar="NAME[,NAME...]", help="tensorboard, trackio, wandb or mlflow; several by commas."
+        ),
     ],
     folder: Annotated[
         Path | None,

@@ -42,7 +42,7 @@ Merge = Literal["base", "previous", "cumulative", "none"]
 earlier rounds, or nothing."""
 
 
-TrackerName = Literal["tensorboard", "trackio", "wandb"]
+TrackerName = Literal["tensorboard", "trackio", "wandb", "mlflow"]
 """Trackers that follow a run."""
 
 
@@ -75,8 +75,8 @@ class RunConfig(Scheduled):
     """Registered reward terms that are added to the method's reward, by name, each with its weight."""
     watch: WatchConfig = WatchConfig()
     track: tuple[TrackerName, ...] = ()
-    """Trackers that follow the run, each in a process of its own: tensorboard, trackio, wandb. They change nothing in
-    the run, and a resume may change them. `whet track` is the same by hand."""
+    """Trackers that follow the run, each in a process of its own: tensorboard, trackio, wandb, mlflow. They change
+    nothing in the run, and a resume may change them. `whet track` is the same by hand."""
     callbacks: CallbacksConfig = CallbacksConfig()
     checkpoint_every: int = Field(20, ge=0)
     """Steps between checkpoints. 0: at the end of each phase only."""

@@ -78,6 +78,7 @@ KINDS = {
     "tensorboard": "whet.tracking.to_tensorboard:TensorBoard",
     "trackio": "whet.tracking.to_trackio:Trackio",
     "wandb": "whet.tracking.to_wandb:WandB",
+    "mlflow": "whet.tracking.to_mlflow:MLflow",
 }
 """Trackers by name: each is also the name of its package and of the extra. Imported when they are needed."""
 
