@@ -164,6 +164,19 @@ def test_an_error_ends_the_episode_but_an_action_that_is_none_is_answered():
             env.step("look")
 
 
+@pytest.mark.parametrize("code", [None, 0, False, "", [], "long" * 1_000_000])
+def test_an_error_is_never_a_reward_whatever_its_code(code):
+    data = {"message": "no", "code": code, "reward": 1.0, "done": True, "observation": {"text": "won"}}
+    with OpenEnvServer(
+        lambda message: {"type": "error", "data": data} if message["type"] == "step" else observed()
+    ) as server:
+        env = session(server)
+        env.reset(0)
+        with pytest.raises(Failed, match="could not go on") as failed:
+            env.step("look")
+        assert len(str(failed.value)) < 600
+
+
 def test_an_action_of_several_fields_is_written_as_json():
     schema = {"action": {"properties": {"row": {"type": "integer"}, "column": {"type": "integer"}}}}
     with OpenEnvServer(lambda message: observed(), {"/schema": schema}) as server:

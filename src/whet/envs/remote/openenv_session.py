@@ -202,7 +202,8 @@ class OpenEnvSession:
             kind, data = answer["type"], answer["data"]
             if kind not in ("observation", "error") or not isinstance(data, dict):
                 raise ValueError(f"an answer of the type {in_brief(kind)}")
-            return {"code": "", **data} if kind == "error" else {**data, "code": None}
+            # Whatever a server says as the code of an error, it is one: its reward never counts.
+            return {**data, "code": str(data.get("code", ""))[:60] if kind == "error" else None}
 
     def _fine(self, data: Mapping[str, Any]) -> None:
         """Raises: Failed where the answer is an error."""
