@@ -92,7 +92,7 @@ def mlflow(folder: Path) -> dict[str, Any]:
         "points": [(point.key, point.step, point.value) for history in histories for point in history],
         "traces": sum(len(text.split("\n\n---\n\n")) for text in texts),
         "table": (files / "results.md").read_text(),
-        "alerts": len((files / "alerts.md").read_text().splitlines()) if (files / "alerts.md").exists() else 0,
+        "alerts": len(list(files.glob("alerts/*.md"))),
     }
 
 

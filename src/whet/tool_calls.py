@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whet.types import is_whole
+from whet.types import is_deeper, is_whole
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MAX_DEPTH = 50
@@ -121,20 +121,6 @@ def _finite(number: str) -> float:
     if math.isinf(value := float(number)):
         raise ValueError(number[:60])
     return value
-
-
-def is_deeper(value: Any, most: int) -> bool:
-    """Whether JSON has more levels of objects and lists. Deep ones raise where they are written or rendered."""
-    level = [value]
-    for _ in range(most + 1):
-        level = [child for one in level for child in _children(one)]
-        if not level:
-            return False
-    return True
-
-
-def _children(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def has_call(text: str) -> bool:

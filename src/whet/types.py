@@ -7,7 +7,7 @@ only ever derived from them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import chain
 from operator import attrgetter
@@ -103,6 +103,19 @@ def in_brief(value: object) -> str:
         return repr(str(value)[:60])
     except Exception:  # a user's class, or an integer of thousands of digits
         return f"one of type {type(value).__name__}"
+
+
+def is_deeper(value: object, most: int) -> bool:
+    """Whether objects and lists of JSON lie in one another in more levels than `most`. It does not recurse: others
+    choose the depth, and deep values raise where they are written or rendered."""
+    level = [value]
+    for _ in range(most):
+        level = [child for parent in level for child in _children(parent)]
+    return any(isinstance(value, dict | list) for value in level)
+
+
+def _children(parent: object) -> Iterable[object]:
+    return parent.values() if isinstance(parent, dict) else parent if isinstance(parent, list) else ()
 
 
 MUST_END = "whet/must_end"

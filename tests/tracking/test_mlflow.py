@@ -46,7 +46,7 @@ def test_numbers_settings_traces_alerts_and_table(run, step):
     traces = sorted(str(file.relative_to(files / "traces")) for file in files.glob("traces/*/*"))
     assert traces == ["before/step_000001.md", *(f"train/step_{number:06}.md" for number in (1, 2, 3))]
     assert "| Best | 0.5 |" in (files / "results.md").read_text()
-    assert "nothing is learnt" in (files / "alerts.md").read_text()
+    assert "**warning**: train: nothing is learnt" in [file.read_text() for file in files.glob("alerts/*.md")]
 
 
 def test_what_a_killed_follower_sent_and_did_not_note_counts_once(run, step):
@@ -62,3 +62,15 @@ def test_what_a_killed_follower_sent_and_did_not_note_counts_once(run, step):
     client, found = held(run)
     points = client.get_metric_history(found.info.run_id, "train/reward/mean")
     assert [point.step for point in points] == [1, 2, 3]
+
+
+def test_a_follower_that_starts_again_writes_over_no_alert(run, step):
+    for number, sentence in enumerate(("train: nothing is learnt", "train: the entropy falls"), 1):
+        step("train", number)
+        run.event("warning", "told", sentence)
+        send(run)
+    _, found = held(run)
+    files = run.path / "tracking/mlflow/artifacts" / found.info.run_id / "artifacts/alerts"
+    told = " ".join(file.read_text() for file in files.iterdir())
+    assert "nothing is learnt" in told
+    assert "the entropy falls" in told

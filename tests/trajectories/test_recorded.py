@@ -86,11 +86,22 @@ def test_chats_and_trajectories_are_read_and_a_reward_is_never_made_up(tmp_path)
         (verifiers([node(0, "user", "Q")]), "node 0 has no message, or no earlier node as its parent"),
         ({"messages": ["hello"]}, "message 0 has no role"),
         ({"messages": "hello"}, "its messages are no list"),
+        (verifiers([node(None, "user", "Q")], errors=5), "its errors are no list"),
+        ({"messages": [{"role": "assistant", "content": 5, "tool_calls": 5}]}, "its calls of tools are no list"),
     ],
 )
 def test_what_is_no_conversation_is_refused_with_its_place(tmp_path, row, says):
     with pytest.raises(DataError, match=says):
         list(recorded_rows(file_of(tmp_path, row)))
+
+
+def test_odd_values_are_shown_as_they_are(tmp_path):
+    message = {"role": "assistant", "content": [5, None, {"type": "image"}], "tool_calls": ["x", {"function": "f"}]}
+    odd = verifiers([node(None, "user", 5)]) | {"env": "mine", "task": 5}
+    first, second = recorded_rows(file_of(tmp_path, {"messages": [message], "reward": "1", "success": None}, odd))
+    assert first["turns"][0]["text"] == "[image]\nx\nf"
+    assert first["reward"] is None
+    assert (second["question"], second["environment"]) == ("", "")
 
 
 def test_published_trajectories_open_on_a_page(data_folder, tmp_path):

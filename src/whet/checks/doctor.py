@@ -21,14 +21,11 @@ from whet.config.parts import FileData, SamplingConfig
 from whet.config.runs import RunConfig
 from whet.errors import WhetError, text_of
 from whet.run.data import load_tasks
-from whet.run.plan import plan
+from whet.run.plan import memory_of
 from whet.run.session import Session, prepare
 from whet.run_folder.folder import RunFolder
 from whet.sandbox.workers import NUM_WORKERS
 from whet.trainer.phase import Phase
-
-MAY_NOT_FIT = "this may not fit"
-"""How `plan` begins its line about too little memory."""
 
 
 class _Listener:
@@ -118,11 +115,10 @@ def _answers(session: Session) -> tuple[list[Finding], Scored | None]:
 
 
 def _memory(session: Session) -> Iterator[Finding]:
-    for line in plan(session):
-        if line.startswith("memory on"):
-            yield Finding("ok", "memory", line)
-        elif line.startswith(MAY_NOT_FIT):
-            yield Finding("fail", "memory", line)
+    for memory in memory_of(session):
+        yield Finding("ok", "memory", memory.text)
+        if memory.problem:
+            yield Finding("fail", "memory", memory.problem)
 
 
 def _phases(session: Session) -> list[Phase]:

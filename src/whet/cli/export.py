@@ -89,8 +89,10 @@ def export(
 
 
 def _is_exported(folder: Path) -> bool:
-    """Whether a folder is no run, but what was exported from one."""
-    return not (folder / "config.yaml").exists() and (folder / "README.md").is_file()
+    """Whether a folder is no run, but what was exported from one: a model with its card."""
+    has_model = any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
+    has_card, is_run = (folder / "README.md").is_file(), (folder / "config.yaml").exists()
+    return has_card and not is_run and (has_model or any(folder.glob("*.gguf")))
 
 
 def _export(run: Path, folder: Path, policy: str | None, *, merge: bool, to: Literal["huggingface", "gguf"]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -24,6 +25,15 @@ HIGH_RATE, MANY_WEIGHTS = 1e-4, 20_000_000
 SmolLM2-135M writes nonsense after a few steps at 5e-5. The default rates of methods are those of the tiny model."""
 ADAM = 8
 """Bytes per weight of the optimiser's two moments, in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a run needs on one device, in sentences."""
+
+    text: str
+    problem: str
+    """What to do where it may not fit. Empty: it fits."""
 
 
 def plan(session: Session) -> list[str]:
@@ -51,7 +61,14 @@ def plan(session: Session) -> list[str]:
     lines += _rate_warnings(policies, updates)
     lines += sampling_warnings(session)
     by_phase = [[(name, update) for of, name, update in updates if of is phase] for phase in phases]
-    return [*lines, *_memory_lines(session, by_phase), *_cluster_lines(session, by_phase)]
+    lines += [text for memory in _memory(session, by_phase) for text in (memory.text, memory.problem) if text]
+    return [*lines, *_cluster_lines(session, by_phase)]
+
+
+def memory_of(session: Session) -> list[Memory]:
+    """The estimate of the memory that a run needs on each device."""
+    phases = _known_phases(session)
+    return _memory(session, [list(phase.updates(1).items()) for phase in phases])
 
 
 def sampling_warnings(session: Session) -> list[str]:
@@ -153,7 +170,7 @@ def _num_trained(policy: Policy) -> int:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def _memory_lines(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) -> list[str]:
+def _memory(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) -> list[Memory]:
     """An estimate of the memory needed on each device, and what is free there. The program takes some 0.4 GiB more.
 
     The largest phase counts, as phases come in turn, with passes as full as they can be. A run whose replies end early
@@ -164,7 +181,7 @@ def _memory_lines(session: Session, phases: Sequence[Sequence[tuple[str, Update]
     """
     policies, lengths, engine = session.loop.policies, session.lengths, session.algorithm.config.engine
     cluster = session.algorithm.config.cluster
-    lines = []
+    estimates = []
     for device in sorted({str(policy.device) for policy in policies.values()}):
         here = {name: policy for name, policy in policies.items() if str(policy.device) == device}
         weights = sum(_unique_bytes(p for policy in here.values() for p in policy.model.parameters()))
@@ -188,20 +205,19 @@ def _memory_lines(session: Session, phases: Sequence[Sequence[tuple[str, Update]
         line = f"memory on {device}, at most about {_size(needed)} ({_size(weights)} weights"
         line += f", then {in_turn}, whichever is more" if all(texts) else f" and {in_turn}" if in_turn else ""
         line += f"; a frozen copy of a policy's weights adds {_size(max(map(_trained_bytes, here.values())))})"
-        lines.append(f"{line}; {_size(free)} are free")
-        if needed > free:
-            lines.append(
-                f"this may not fit on {device}: lower learning.token_budget, engine.max_rows or max_new_tokens, or set "
-                "gradient_checkpointing=true or lora={rank: 16}"
-            )
-    return lines
+        problem = (
+            f"this may not fit on {device}: lower learning.token_budget, engine.max_rows or max_new_tokens, or set "
+            "gradient_checkpointing=true or lora={rank: 16}"
+        )
+        estimates.append(Memory(f"{line}; {_size(free)} are free", problem if needed > free else ""))
+    return estimates
 
 
 def _cluster_lines(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) -> list[str]:
     """What the processes beside this one hold, on which devices, and whether there is enough for all to do.
 
     Args:
-        phases: as in `_memory_lines`.
+        phases: as in `_memory`.
     """
     policies, lengths = session.loop.policies, session.lengths
     config = session.algorithm.config

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 from whet.distribution import version
 from whet.methods.base import Skill
 from whet.seeds import seed_of
+from whet.serve.choices import all_of, as_they_come
 from whet.serve.detokenizer import token_bytes
 from whet.serve.pipeline import Beginning, ChatRunner, Piece, text_of
 from whet.serve.schemas import ApiError, ChatRequest
@@ -52,12 +53,7 @@ class Answering:
 
     async def whole(self) -> dict[str, Any]:
         """Raises: ApiError."""
-        going = [asyncio.create_task(self._collected(seed)) for seed in self.seeds]
-        try:
-            episodes = await asyncio.gather(*going)
-        finally:  # where one has failed, or the client has gone, the others' places are freed
-            for task in going:
-                task.cancel()
+        episodes = await all_of([self._collected(seed) for seed in self.seeds])
         choices = [self._choice(index, pieces) for index, pieces in enumerate(episodes)]
         ended = [piece.ended for pieces in episodes for piece in pieces if piece.ended is not None]
         return self._object("chat.completion", choices) | {"usage": _usage(ended)}
@@ -93,23 +89,16 @@ class Answering:
 
     async def events(self) -> AsyncIterator[str]:
         """Server-sent events, all choices side by side. A late error is an event too."""
-        queue: asyncio.Queue[tuple[int, Piece | BaseException | None]] = asyncio.Queue()
-        pumps = [asyncio.create_task(self._pump(index, seed, queue)) for index, seed in enumerate(self.seeds)]
         ended: list[Segment] = []
         try:
-            for index in range(len(pumps)):
+            for index in range(len(self.seeds)):
                 yield self._event([self._delta(index, {"role": "assistant", "content": ""})])
-            going = len(pumps)
-            while going:
-                index, received = await queue.get()
-                if isinstance(received, BaseException):
-                    raise received
-                if received is None:
-                    going -= 1
-                    continue
-                ended += [received.ended] if received.ended is not None else []
-                for event in self._of_piece(index, received):
-                    yield event
+            replies = [self.runner.run(self.request, seed, self.begun) for seed in self.seeds]
+            async with aclosing(as_they_come(replies)) as pieces:
+                async for index, piece in pieces:
+                    ended += [piece.ended] if piece.ended is not None else []
+                    for event in self._of_piece(index, piece):
+                        yield event
             if self.request.stream_options is not None and self.request.stream_options.include_usage:
                 yield self._event([], usage=_usage(ended))
             yield "data: [DONE]\n\n"
@@ -117,18 +106,6 @@ class Answering:
             yield f"data: {json.dumps(error.body())}\n\n"
         except Exception as error:
             yield f"data: {json.dumps(ApiError(500, str(error)[:500]).body())}\n\n"
-        finally:  # also where the client has gone: its places are freed
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-
-    async def _pump(self, index: int, seed: int, queue: asyncio.Queue[Any]) -> None:
-        try:
-            async for piece in self.runner.run(self.request, seed, self.begun):
-                await queue.put((index, piece))
-            await queue.put((index, None))
-        except Exception as error:
-            await queue.put((index, error))
 
     def _of_piece(self, index: int, piece: Piece) -> list[str]:
         is_last = piece.stage in (None, "refine")

@@ -6,25 +6,25 @@ to the token-in route.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
 from whet.seeds import seed_of
+from whet.serve.answers import FINISHED
+from whet.serve.choices import all_of, as_they_come
 from whet.serve.detokenizer import Detokenizer, cut
 from whet.serve.fields import Strict, as_texts, at_most, check_stops, check_whole
 from whet.serve.pipeline import ChatRunner, sampling_of
 from whet.serve.schemas import MAX_CHOICES, MAX_STOPS, MAX_TOP, ApiError, StreamOptions
 from whet.types import Completion, Request, Token
-
-FINISHED = {"eos": "stop", "stop": "stop", "length": "length", "cancelled": "stop"}
 
 
 class CompletionRequest(Strict):
@@ -100,12 +100,7 @@ class Completing:
 
     async def whole(self) -> dict[str, Any]:
         """Raises: ApiError."""
-        going = [asyncio.create_task(self._collected(seed)) for seed in self.seeds]
-        try:
-            replies = await asyncio.gather(*going)
-        finally:  # where one has failed, or the client has gone, the others' places are freed
-            for task in going:
-                task.cancel()
+        replies = await all_of([self._collected(seed) for seed in self.seeds])
         choices = [self._choice(index, part) for index, part in enumerate(replies)]
         return self._object(choices) | {"usage": self._usage([part.ended for part in replies if part.ended])}
 
@@ -116,33 +111,18 @@ class Completing:
 
     async def events(self) -> AsyncIterator[str]:
         """Server-sent events, all choices side by side. A late error is an event too."""
-        queue: asyncio.Queue[tuple[int, Part | Exception]] = asyncio.Queue()
-        pumps = [asyncio.create_task(self._pump(index, seed, queue)) for index, seed in enumerate(self.seeds)]
         ended: list[Completion] = []
         try:
-            while len(ended) < len(pumps):
-                index, received = await queue.get()
-                if isinstance(received, Exception):
-                    raise received
-                ended += [received.ended] if received.ended is not None else []
-                yield _event(self._object([self._choice(index, received)]))
+            async with aclosing(as_they_come([self._parts(seed) for seed in self.seeds])) as parts:
+                async for index, part in parts:
+                    ended += [part.ended] if part.ended is not None else []
+                    yield _event(self._object([self._choice(index, part)]))
             if self.asked.stream_options is not None and self.asked.stream_options.include_usage:
                 yield _event(self._object([]) | {"usage": self._usage(ended)})
             yield "data: [DONE]\n\n"
         except Exception as error:
             refusal = error if isinstance(error, ApiError) else ApiError(500, str(error)[:500])
             yield _event(refusal.body())
-        finally:  # also where the client has gone: its places are freed
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-
-    async def _pump(self, index: int, seed: int, queue: asyncio.Queue[Any]) -> None:
-        try:
-            async for part in self._parts(seed):
-                await queue.put((index, part))
-        except Exception as error:
-            await queue.put((index, error))
 
     async def _parts(self, seed: int) -> AsyncIterator[Part]:
         """One choice: a part for each new text in a stream, else one."""

@@ -7,7 +7,6 @@ not know, is refused. The prompt is the client's: it may hold control tokens, an
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import uuid
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import FailFast, Field, field_validator
 
 from whet.seeds import seed_of
+from whet.serve.choices import all_of
 from whet.serve.fields import Strict, as_texts, at_most, check_stops
 from whet.serve.models import ServedPolicies
 from whet.serve.pipeline import sampling_of
@@ -108,14 +108,7 @@ class Generating:
         """Raises: ApiError."""
         params = self.asked.sampling_params
         seed = secrets.randbits(63) if params.seed is None else params.seed
-        going = [
-            asyncio.create_task(self._completion(seed_of(seed, "choice", index))) for index in range(params.n or 1)
-        ]
-        try:
-            completions = await asyncio.gather(*going)
-        finally:  # where one has failed, or the client has gone, the others' places are freed
-            for task in going:
-                task.cancel()
+        completions = await all_of([self._completion(seed_of(seed, "choice", index)) for index in range(params.n or 1)])
         read, written = len(self.asked.token_ids), sum(len(completion.tokens) for completion in completions)
         return {
             "request_id": self.id,

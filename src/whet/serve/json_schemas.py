@@ -34,8 +34,7 @@ SHAPE: Mapping[str, Any] = {
     "coerce_one_of": False,
 }
 """How JSON is written: between its parts a space, or a new line with an indent; a weak model would write blanks up to
-its limit. No keyword of a schema is
-ignored. They replace what a schema's own `x-guidance` says."""
+its limit. No keyword of a schema is ignored. They replace what a schema's own `x-guidance` says."""
 MARKS = '{"a": [1, -2.5e0, true]}'
 MAX_REASON = 300
 

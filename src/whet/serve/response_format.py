@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from whet.serve.fields import Strict, check_whole
+from whet.types import is_deeper
 
 MAX_SCHEMA_CHARS, MAX_DEPTH = 65_536, 64
 """Of a schema as JSON: its length, and how deep its objects and lists lie in one another."""
@@ -52,15 +53,3 @@ class ResponseFormat(Strict):
         if self.type == "text":
             return None
         return ANY_OBJECT if self.json_schema is None else json.dumps(self.json_schema.content)
-
-
-def is_deeper(value: Any, most: int) -> bool:
-    """Whether objects and lists lie deeper in one another. Without recursion, as the depth is the client's."""
-    level = [value]
-    for _ in range(most):
-        level = [child for parent in level if isinstance(parent, dict | list) for child in _children(parent)]
-    return any(isinstance(value, dict | list) for value in level)
-
-
-def _children(parent: dict[str, Any] | list[Any]) -> list[Any]:
-    return list(parent.values()) if isinstance(parent, dict) else parent

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 from whet.report.records import TraceRecord
@@ -29,7 +30,6 @@ class MLflow:
         self._client_of, self._metric, self._param = MlflowClient, Metric, Param
         self._destination = destination
         self._step = 0
-        self._alerts: list[str] = []
         self._sent: dict[str, set[int]] = {}
         """By metric, the steps that a killed follower has sent and did not note."""
 
@@ -46,7 +46,6 @@ class MLflow:
         found = self._client.search_runs([identity], f"tags.`{RUN}` = '{self._destination.run_id}'")
         if found:
             self._run = found[0].info.run_id
-            self._client.update_run(self._run, status="RUNNING")
             self._sent = {
                 key: {metric.step for metric in self._client.get_metric_history(self._run, key)}
                 for key in found[0].data.metrics
@@ -82,14 +81,16 @@ class MLflow:
         self._client.log_dict(self._run, {"rows": [dict(row) for row in rows]}, f"{name}.json")
 
     def alert(self, level: str, sentence: str) -> None:
-        self._alerts.append(f"- **{level}**: {sentence}")
-        self._client.log_text(self._run, "\n".join(self._alerts), "alerts.md")
+        # A file for each: a follower that starts again does not have the earlier ones, and must not write over them.
+        name = sha256(sentence.encode(errors="replace")).hexdigest()[:8]
+        self._client.log_text(self._run, f"**{level}**: {sentence}", f"alerts/step_{self._step:06}_{name}.md")
 
     def flush(self) -> None:
         """Each call is written when it returns."""
 
     def end(self, summary: Mapping[str, Any] | None) -> None:
-        self._client.set_terminated(self._run, status="RUNNING" if summary is None else "FINISHED")
+        if summary is not None:
+            self._client.set_terminated(self._run, status="FINISHED")
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

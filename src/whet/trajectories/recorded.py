@@ -66,7 +66,7 @@ def _of_verifiers(record: Mapping[str, Any], place: str, split: str) -> Iterator
         rewards = _rewards(trace.get("rewards"))
         metrics = trace.get("metrics")
         success = _number(metrics.get("success")) if isinstance(metrics, dict) else None
-        errors = [str(error) for error in trace.get("errors") or []]
+        errors = [str(error) for error in _list(trace.get("errors") or [], place, "errors")]
         for leaf in _leaves(trace["nodes"], place):
             messages = [node["message"] for node in leaf]
             yield _row(
@@ -75,7 +75,7 @@ def _of_verifiers(record: Mapping[str, Any], place: str, split: str) -> Iterator
                 split=split,
                 task=str(data.get("name") or data.get("idx") or record.get("id") or place),
                 reference=str(data.get("answer") or ""),
-                environment=str((record.get("env") or {}).get("id") or ""),
+                environment=str(env.get("id") or "") if isinstance(env := record.get("env"), dict) else "",
                 reward=sum(score * weight for score, weight in rewards.values()) if rewards else None,
                 success=success,
                 rewards={name: score for name, (score, _) in rewards.items()},
@@ -166,9 +166,9 @@ def _messages(value: Any, role: str, place: str) -> list[Any]:
     return [{"role": role, "content": value}] if isinstance(value, str) else _list(value, place)
 
 
-def _list(value: Any, place: str) -> list[Any]:
+def _list(value: Any, place: str, what: str = "messages") -> list[Any]:
     if not isinstance(value, list):
-        raise DataError(f"{place}: its messages are no list; write a JSON list")
+        raise DataError(f"{place}: its {what} are no list; write a JSON list")
     return value
 
 
@@ -179,7 +179,7 @@ def _row(
     messages: Sequence[Any], place: str, *, reward: float | None, success: float | None, **fields: Any
 ) -> dict[str, Any]:
     """A trace. What stands before the first reply is its question."""
-    texts = [(_role(message, number, place), _text(message)) for number, message in enumerate(messages)]
+    texts = [(_role(message, number, place), _text(message, place)) for number, message in enumerate(messages)]
     first = next((number for number, (role, _) in enumerate(texts) if role == "assistant"), len(texts))
     turns = [{"role": "agent" if role == "assistant" else "observation", "text": text} for role, text in texts[first:]]
     score = success if success is not None else None if reward is None else float(reward > 0)
@@ -196,7 +196,7 @@ def _role(message: Any, number: int, place: str) -> str:
     return role
 
 
-def _text(message: Mapping[str, Any]) -> str:
+def _text(message: Mapping[str, Any], place: str) -> str:
     """What a message says: its reasoning, content and calls of tools."""
     content = message.get("content")
     parts = content if isinstance(content, list) else [content]
@@ -204,9 +204,9 @@ def _text(message: Mapping[str, Any]) -> str:
             for part in parts if isinstance(part, str | dict)]  # fmt: skip
     reasoning = message.get("reasoning_content")
     calls = []
-    for call in message.get("tool_calls") or []:
-        made = call.get("function", call) if isinstance(call, dict) else {}
-        calls.append(f"{made.get('name')}({made.get('arguments')})")
+    for call in _list(message.get("tool_calls") or [], place, "calls of tools"):
+        made = call.get("function", call) if isinstance(call, dict) else call
+        calls.append(f"{made.get('name')}({made.get('arguments')})" if isinstance(made, dict) else str(made))
     return "\n".join([*([str(reasoning)] if reasoning else []), *said, *calls])
 
 
