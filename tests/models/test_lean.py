@@ -220,7 +220,7 @@ def test_logprobs_and_gradients_do_not_depend_on_the_chunks(family, head, random
         scoring_head, "_logits", lambda *given: sizes.append(given[-1].numel()) or logits_of_a_chunk(*given)
     )
     for logits in (1 << 22, 60 * 4, 60):  # all tokens at once, four at a time, one at a time
-        monkeypatch.setattr(scoring, "LOGITS", logits)
+        monkeypatch.setattr(scoring, "LOGITS", {"cpu": logits})
         sizes.clear()
         policy.model.zero_grad(set_to_none=True)
         logprobs, entropy = token_logprobs(policy, batch_of(policy), entropy=True, graded=True)
@@ -278,7 +278,7 @@ def test_chunks_in_bfloat16_agree_with_all_at_once(random_policy, monkeypatch):
     policy = Policy("p", model_of("qwen2").bfloat16(), random_policy.tokenizer)
     found = []
     for logits in (1 << 22, 60 * 4):
-        monkeypatch.setattr(scoring, "LOGITS", logits)
+        monkeypatch.setattr(scoring, "LOGITS", {"cpu": logits})
         policy.model.zero_grad(set_to_none=True)
         logprobs, entropy = token_logprobs(policy, batch_of(policy), entropy=True)
         logprobs.sum().backward()

@@ -20,7 +20,7 @@ from whet.objectives import (
     update_diagnostics,
 )
 from whet.trainer.flat import joined, trained
-from whet.trainer.learner import Learner
+from whet.trainer.learner import Learner, backward_through
 from whet.trainer.losses import EntropyClip, entropy_term, kl_term
 from whet.trainer.passes import minibatches
 from whet.trainer.terms import Term, Update, means_of, on_tokens
@@ -323,3 +323,23 @@ def test_the_rows_of_one_episode_count_as_one_of_a_minibatch():
     assert [len(each) for each in minibatches(rows, 3, seed=0)] in ([5, 1], [3, 3])
     pairs = [replace(row, bundle=f"pair {i // 2}") for i, row in enumerate(whole)]
     assert [len(each) for each in minibatches(pairs, 4, seed=0)] == [4, 2]
+
+
+def test_a_gradient_in_two_parts_is_the_gradient(random_policy):
+    policy = random_policy
+    policy.model.requires_grad_(True)
+    batch = next(micro_batches(policy, rows_of([1.0, -1.0, 0.5]), 1000))
+
+    def gradients(backward):
+        logprobs_N, entropy_N = token_logprobs(policy, batch, entropy=True, graded=True)
+        backward((logprobs_N * torch.arange(len(logprobs_N))).sum() + 0.1 * entropy_N.sum(), logprobs_N, entropy_N)
+        of_weights = [p.grad for p in policy.model.parameters()]
+        policy.model.zero_grad(set_to_none=True)
+        return of_weights
+
+    whole = gradients(lambda loss, *_: loss.backward())
+    parts = gradients(lambda loss, *outputs: backward_through(loss, outputs))
+    assert all(torch.equal(one, two) for one, two in zip(whole, parts, strict=True))
+    assert any(one.any() for one in whole)
+    with_constant = gradients(lambda loss, logprobs, _: backward_through(logprobs.sum(), [logprobs, torch.zeros(3)]))
+    assert any(one.any() for one in with_constant)

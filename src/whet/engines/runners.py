@@ -13,7 +13,7 @@ from transformers.cache_utils import DynamicCache
 from whet.config.base import ConfigError
 from whet.engines.memory import MemoryCache, SlotMemory, Span
 from whet.models.fused import FusedDecoder
-from whet.models.lean import CausalRows, LeanDecoder, lean_decoder, partial_attention
+from whet.models.lean import CausalRows, LeanDecoder, attention, lean_decoder, partial_attention
 from whet.models.policy import Policy
 
 KeyValues = list[tuple[Tensor, Tensor]]
@@ -174,9 +174,7 @@ def _attend_span(layer: int, queries_NHD: Tensor, both_N2KD: Tensor, span: Span)
     shape = span.positions_BS.shape
     keys, values = span.write(layer, both_N2KD.unflatten(0, shape))
     queries = queries_NHD.unflatten(0, shape).transpose(1, 2)
-    groups = queries.shape[1] != keys.shape[1]
-    done = F.scaled_dot_product_attention(queries, keys, values, attn_mask=span.mask_B1ST, enable_gqa=groups)
-    return done.transpose(1, 2).flatten(0, 1)
+    return attention(queries, keys, values, span.mask_B1ST).transpose(1, 2).flatten(0, 1)
 
 
 def attention_products(queries_XGD: Tensor, keys_XTD: Tensor, values_XTD: Tensor, bias_X1T: Tensor) -> Tensor:

@@ -126,6 +126,23 @@ def _rotate(x_NHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(x_NHD * cos, x_NHD.roll(x_NHD.shape[-1] // 2, dims=-1), sin)
 
 
+def attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """Scaled dot-product attention, with as many query heads for each key/value head as there are.
+
+    Args:
+        queries: [B, heads, S, D].
+        keys, values: [B, kv heads, T, D].
+        mask: [B, 1, S, T] whether a query sees a key. None: causal.
+    """
+    repeats = queries.shape[1] // keys.shape[1]
+    if mask is not None and repeats > 1 and queries.device.type == "cuda":
+        # No kernel of a GPU that takes a mask takes fewer key/value heads: torch would write out all scores.
+        keys, values, repeats = keys.repeat_interleave(repeats, 1), values.repeat_interleave(repeats, 1), 1
+    return F.scaled_dot_product_attention(
+        queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=repeats > 1
+    )
+
+
 BUCKET = 2 / 3
 """Rows attend together if the fewest unshared tokens of a row are at least this share of the most."""
 
@@ -181,15 +198,12 @@ class CausalRows:
         return (x_NHD if self.own_BT is None else _rows(x_NHD, sources)).unflatten(0, shape).transpose(1, 2)
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        groups = queries.shape[1] != keys.shape[1]
         mixed = []
         for bucket in self.buckets:
             count, width = bucket.shape
             whole = self._square(keys, bucket.keys, (count, width)), self._square(values, bucket.keys, (count, width))
             asking = self._square(queries, bucket.queries, (count, len(bucket.queries) // count))
-            done = F.scaled_dot_product_attention(
-                asking, *whole, attn_mask=bucket.mask, is_causal=bucket.mask is None, enable_gqa=groups
-            )
+            done = attention(asking, *whole, bucket.mask)
             mixed.append(done.transpose(1, 2).flatten(0, 1))
         return mixed[0] if self.own_BT is None else _rows(torch.cat(mixed), self.places_N)
 

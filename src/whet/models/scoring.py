@@ -16,9 +16,10 @@ from whet.models.lean import CausalRows, lean_decoder
 from whet.models.policy import Policy
 from whet.types import Row
 
-LOGITS = 1 << 22
-"""Logits that exist at one time, in the forward pass and in the backward pass (16 MiB of float32). The head works on
-chunks of as many tokens as have so many. Several chunks are computed again for the gradient (`ChunkedLogprobs`)."""
+LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}
+"""Logits that exist at one time, in the forward pass and in the backward pass, by kind of device (16 and 512 MiB of
+float32). The head works on chunks of as many tokens as have so many. Several chunks are computed again for the gradient
+(`ChunkedLogprobs`)."""
 ID_BYTES = 4
 """Of a token's id in a row."""
 UNSHARED = 4
@@ -166,7 +167,7 @@ def compute_logprobs(policy: Policy, batch: MicroBatch, entropy: bool, graded: b
         return values_N, torch.zeros_like(values_N) if entropy else None
     targets_N = batch.tokens_BT[:, 1:][predicting_BT]
     temperature_N = batch.temperature_B[:, None].expand(predicting_BT.shape)[predicting_BT]
-    chunk = max(1, LOGITS // policy.causal_lm.config.get_text_config().vocab_size)
+    chunk = max(1, LOGITS[hidden_NH.device.type] // policy.causal_lm.config.get_text_config().vocab_size)
     plain = _plain_head(policy)
     if len(targets_N) > chunk and plain is not None:
         logprobs_N, entropies_N = ChunkedLogprobs.apply(hidden_NH, plain, targets_N, temperature_N, chunk, graded)  # type: ignore[no-untyped-call]

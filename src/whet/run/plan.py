@@ -306,7 +306,7 @@ def _learning_parts(policy: Policy, lengths: Lengths | None, update: Update) -> 
     fullest = min(learning.token_budget, learning.minibatch_rows * longest)
     num_tokens = max(fullest, rows_together * longest) if lengths else fullest
     activations = num_tokens * (stored * shape.num_hidden_layers + layer_values)
-    return state, activations * size + 3 * LOGITS * 4
+    return state, activations * size + 3 * LOGITS[policy.device.type] * 4
 
 
 def _cache_bytes(policy: Policy, lengths: Lengths | None, max_rows: int) -> int:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from whet.errors import RunError
 from whet.models.group import ALONE, Group, own_part, whole
+from whet.models.lean import lean_decoder
 from whet.models.policy import Policy
 from whet.models.scoring import MicroBatch, score_here, share_of, token_logprobs
 from whet.objectives import aggregation_weights
@@ -25,6 +26,7 @@ from whet.trainer.passes import (
     rows_in_passes,
     tokens_of,
 )
+from whet.trainer.process import exact_kernels
 from whet.trainer.terms import Term, Update, means_of
 from whet.types import Row
 
@@ -159,7 +161,7 @@ class Learner:
             else:
                 loss = 0.0 * logprobs_N.sum()
             with self.policy.active():
-                loss.backward()
+                self._backward(loss, logprobs_N, entropy_N)
             step_sums.loss += loss.item()
         if not rows:  # an update without gradient still counts: momentum moves on, and so does the schedule
             for parameter in self.parameters:
@@ -178,6 +180,17 @@ class Learner:
         for observer in observers:
             metrics |= observer.after(self.policy, self.num_updates)
         return metrics
+
+    def _backward(self, loss: Tensor, logprobs_N: Tensor, entropy_N: Tensor) -> None:
+        """Add the loss's gradient to the weights'.
+
+        On a GPU the model's part of it takes deterministic kernels alone, where the model is one whose operations we
+        know to have them. A loss of the user's may use others.
+        """
+        if logprobs_N.device.type != "cuda" or lean_decoder(self.policy) is None:
+            loss.backward()
+            return
+        backward_through(loss, [logprobs_N, entropy_N])
 
     def _gathered(self, passes: list[Seen]) -> list[Seen]:
         """The passes of all processes of the group."""
@@ -347,6 +360,19 @@ class Learner:
             self.optimizer.state[master] = {
                 name: value if name == "step" else value.to(master.device) for name, value in values.items()
             }
+
+
+def backward_through(loss: Tensor, outputs: Sequence[Tensor]) -> None:
+    """`loss.backward()` in two parts: from the loss to a model's outputs, and from there on by deterministic kernels.
+
+    Args:
+        outputs: the loss depends on weights through these alone. Those without a gradient are left out.
+    """
+    outputs = [output for output in outputs if output.requires_grad]
+    slopes = torch.autograd.grad(loss, outputs, allow_unused=True)
+    reached = [(output, slope) for output, slope in zip(outputs, slopes, strict=True) if slope is not None]
+    with exact_kernels(loss.device):
+        torch.autograd.backward([output for output, _ in reached], [slope for _, slope in reached])
 
 
 Seen = tuple[list[int], Tokens]

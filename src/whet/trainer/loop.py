@@ -30,7 +30,7 @@ from whet.trainer import checkpoint, phase_warnings
 from whet.trainer.buffers import Store
 from whet.trainer.local import trainer_of
 from whet.trainer.phase import Batch, Phase, Progress, Selection, Stopped
-from whet.trainer.process import interruptible
+from whet.trainer.process import gpu_memory, interruptible
 from whet.trainer.protocol import Trainer
 from whet.trainer.selfchecks import Learnt, after_update, at_start, check_weights, flat_groups, learnt_of
 from whet.trainer.sharded import Ranks
@@ -335,7 +335,7 @@ class Loop:
         # A step without rollouts counts the tokens that it trains on.
         if num_tokens := growth.pop("tokens", 0.0) or sum(len(row.tokens) for row in batch.rows):
             metrics["throughput/tokens_per_s"] = num_tokens / (ended - started)
-        metrics |= {**growth, **self.measures()}
+        metrics |= {**growth, **gpu_memory(), **self.measures()}
         self.step, self.total_steps = step, self.total_steps + 1
         self.has_worked = self.has_worked or bool(trainers) or len(self.store) > 0
         if phase.budget is not None:
