@@ -14,7 +14,8 @@ from whet.config.base import dotted
 from whet.config.environments import SCRIPTED_AGENTS, AgentRunConfig, ScriptedAgent
 from whet.config.loading import leaves, merged
 from whet.errors import WhetError
-from whet.evaluation.agenteval import Measured, NotRun, agent_row, protocol_of
+from whet.evaluation.agenteval import Measured, NotRun, protocol_of
+from whet.evaluation.agenteval_rows import agent_row
 from whet.evaluation.agents import turns_of
 from whet.evaluation.as_published import SETTINGS
 from whet.methods.agent.base import AgentAlgorithm
