@@ -66,6 +66,8 @@ def test_failures_alone_give_no_score():
 
 def test_settings_are_the_papers_where_it_has_any():
     assert (protocol_of("wordle", 3).max_turns, protocol_of("wordle", 3).temperature) == (8, 0.0)
+    sheet = protocol_of("sheet", 99)  # spec 1.8
+    assert (sheet.max_turns, sheet.paper) == (15, protocol_of("wordle", 3).paper)
     ours = protocol_of("household", 12)
     assert (ours.paper, ours.max_turns, ours.temperature, ours.format) == (USUAL, 12, 0.0, "react")
 

@@ -65,4 +65,11 @@ def test_notes_say_by_whose_settings_and_why_episodes_failed():
     assert "as published by AgentGym: greedy (temperature 0), react, 15 turns in maze" in notes
     assert f"{USUAL}: greedy (temperature 0), react, 15 turns in todo" in notes
     assert "items: AgentEval's list in maze; whet's own items in todo" in notes
+    assert not any("understood" in note for note in notes)
     assert "todo, policy: failed episodes: 3 timeout, 1 env_error (the first: late)" in notes
+
+
+def test_an_agent_whose_actions_nobody_understands_is_told_so():
+    rows = {**MAZE.rows, "policy": ROW | {"invalid": 1.0}}
+    notes = list(agenteval_notes(replace(RESULT, measured=[replace(MAZE, rows=rows)])))
+    assert any(note.startswith("not one action was understood in maze: look at the episodes") for note in notes)

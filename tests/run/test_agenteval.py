@@ -198,6 +198,7 @@ def test_mistakes_are_refused_before_any_work(only, tmp_path, registered):
         ("policy.path=/no/such/model",): "there is no folder",
         ("data.env=maze",): "leave data.env out",
         ("data.settings.chess.depth=3",): "AgentEval has no such environment",
+        ("data.settings.maze.depth=3",): "data.settings.maze: got an unexpected keyword argument 'depth'",
         ("policy.kind=endpoint", "policy.url=http://127.0.0.1:9/v1", "policy.model=m"): "cannot be reached",
     }.items():
         with pytest.raises(ConfigError, match=says):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from whet.evaluation.as_published import AS_PUBLISHED, Protocol
+from whet.evaluation.as_published import AGENTGYM, AS_PUBLISHED, FURTHER_TURNS, Protocol
 
 NAME = "agenteval"
 COUNTS: Mapping[str, int] = {
@@ -120,4 +120,6 @@ def protocol_of(environment: str, max_turns: int) -> Protocol:
     """
     if environment in AS_PUBLISHED:
         return AS_PUBLISHED.get(environment)
+    if environment in FURTHER_TURNS:
+        return Protocol(environment, AGENTGYM, FURTHER_TURNS[environment], temperature=0.0)
     return Protocol(environment, USUAL, max_turns, temperature=0.0)

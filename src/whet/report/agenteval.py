@@ -74,7 +74,7 @@ def _absent(not_run: Sequence[NotRun]) -> Table:
 
 
 def agenteval_notes(result: AgentEval) -> Iterator[str]:
-    """Sentences below the tables: by whose settings, whose items, and the reasons of failed episodes."""
+    """Sentences below the tables: by whose settings, whose items, silent agents, and reasons of failed episodes."""
     by_paper: dict[tuple[Any, ...], list[str]] = {}
     by_choice: dict[str, list[str]] = {}
     for line in result.measured:
@@ -88,6 +88,11 @@ def agenteval_notes(result: AgentEval) -> Iterator[str]:
         ending = f"; your own {', '.join(overridden)} holds instead" if overridden else ""
         yield f"{whose}: {sampling}, {format}, {', '.join(turns)}{ending}"
     yield "items: " + "; ".join(f"{choice} in {', '.join(names)}" for choice, names in by_choice.items())
+    if silent := [line.environment for line in result.measured if line.policy["invalid"] == 1.0]:
+        yield (
+            f"not one action was understood in {', '.join(silent)}: look at the episodes; the agent may need another "
+            "form of replies (format) or other rules (rules)"
+        )
     for line in result.measured:
         for agent, row in line.rows.items():
             if row is not None and row["failures"]:

@@ -23,6 +23,7 @@ from whet.engines.endpoint import EndpointEngine
 from whet.envs import ENVIRONMENTS
 from whet.errors import RunError
 from whet.evaluation.agenteval import NAME, TABLES, AgentEval, Measured, NotRun
+from whet.methods.environment_tasks import check_settings
 from whet.methods.names import POLICY
 from whet.methods.registry import preset_of
 from whet.models.policy import Policy, load_policies
@@ -106,6 +107,7 @@ def _base_config(asked: Asked) -> AgentRunConfig:
     assert isinstance(config, AgentRunConfig)
     if strangers := sorted(config.data.settings.keys() - set(names)):
         raise ConfigError(f"data.settings.{strangers[0]}: AgentEval has no such environment; it has {', '.join(names)}")
+    check_settings(config.data)
     return config
 
 
