@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -129,13 +130,16 @@ def test_what_cannot_run_says_why(only, registered):
     registered("bare", without_package)
     registered("shop", without_data)
     registered("odd", lambda: 1 / 0)
-    only("bare", "shop", "odd")
+    broken = replace(ENVIRONMENTS.get("maze"), name="kitchen", needs="household-of-nobody", make=without_data)
+    registered("kitchen", lambda: broken)
+    only("bare", "shop", "odd", "kitchen")
     parts, not_run = parts_of({}, (), 1, POOL)
     assert parts == []
     assert {absent.environment: (absent.cause, absent.why) for absent in not_run if absent.cause != "held"} == {
         "bare": ("package", "bare needs a package: install the extra `envs`"),
         "shop": ("requirement", "shop needs products: give data.settings.shop.folder"),
         "odd": ("requirement", "ZeroDivisionError: division by zero"),
+        "kitchen": ("package", "shop needs products: give data.settings.shop.folder"),  # its extra is not there
     }
 
 

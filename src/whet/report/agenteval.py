@@ -79,7 +79,7 @@ def agenteval_notes(result: AgentEval) -> Iterator[str]:
     by_choice: dict[str, list[str]] = {}
     for line in result.measured:
         by_paper.setdefault((line.paper, line.temperature, line.format, line.overridden), []).append(
-            f"{line.max_turns} turns in {line.environment}"
+            f"{line.max_turns} {'turn' if line.max_turns == 1 else 'turns'} in {line.environment}"
         )
         by_choice.setdefault(line.choice, []).append(line.environment)
     for (paper, temperature, format, overridden), turns in by_paper.items():

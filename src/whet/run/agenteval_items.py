@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from whet.config.environments import PoolConfig
+from whet.distribution import has_extra
 from whet.envs import ENVIRONMENTS, EnvironmentInfo
 from whet.envs.retries import Attempts, beginnings
 from whet.errors import text_of
@@ -62,12 +63,15 @@ def parts_of(
         if name not in ENVIRONMENTS or ENVIRONMENTS.entry(name).origin != "whet":
             not_run.append(_lacking(name))
             continue
+        needs = ""
         try:
-            of_name, problems = _parts_of(name, settings.get(name, {}), list(listed.get(name, ())), num_items)
+            info = ENVIRONMENTS.get(name)
+            needs = info.needs
+            of_name, problems = _parts_of(info, settings.get(name, {}), list(listed.get(name, ())), num_items)
             for part in of_name:
                 _begin(part, pool)
         except Exception as error:  # an environment may raise anything
-            not_run.append(NotRun(environment=name, cause=_cause(error), why=_why(error)))
+            not_run.append(NotRun(environment=name, cause=_cause(error, needs), why=_why(error)))
             continue
         parts += of_name
         not_run += problems
@@ -81,11 +85,11 @@ def _lacking(name: str) -> NotRun:
 
 
 def _parts_of(
-    name: str, settings: Mapping[str, Any], listed: Sequence[int], num_items: int | None
+    info: EnvironmentInfo, settings: Mapping[str, Any], listed: Sequence[int], num_items: int | None
 ) -> tuple[list[Part], list[NotRun]]:
     """An environment's parts, and why one of them is missing."""
+    name, info = info.name, info.settled(settings)
     count = count_of(name) if num_items is None else num_items
-    info = ENVIRONMENTS.get(name).settled(settings)
     published, problems, parts = info.published, [], list[Part]()
     lacking = [] if published is None else published.missing(settings)
     if published is not None and not lacking:
@@ -109,8 +113,14 @@ def _begin(part: Part, pool: PoolConfig) -> None:
         beginnings(attempts, part.items[:1])
 
 
-def _cause(error: BaseException) -> Cause:
-    """A package where an import failed anywhere behind the error, or else something that the error names."""
+def _cause(error: BaseException, needs: str) -> Cause:
+    """A package where an import failed behind the error, or the extra is not there; else something that it names.
+
+    Args:
+        needs: as `EnvironmentInfo.needs`.
+    """
+    if needs and not has_extra(needs):
+        return "package"
     behind: BaseException | None = error
     while behind is not None:
         if isinstance(behind, ImportError):
