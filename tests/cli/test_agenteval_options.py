@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.commands import whet
-from whet.cli.agenteval import policy_folder
+from whet.cli.agenteval import policy_and_settings, policy_folder
 from whet.config import ConfigError
 
 
@@ -35,4 +35,9 @@ def test_a_runs_folder_stands_for_its_best_policy(tmp_path):
     with pytest.raises(ConfigError, match="has not finished"):
         policy_folder(str(tmp_path))
     (tmp_path / "best").mkdir()
-    assert policy_folder(str(tmp_path)) == str(tmp_path / "best")
+    best = str(tmp_path / "best")
+    assert policy_folder(str(tmp_path)) == best
+    assert policy_and_settings(str(tmp_path), "", ["seed=1"]) == (best, ["seed=1"])
+    assert policy_and_settings("rules=none", "tiny_agent", ["seed=1"]) == ("tiny_agent", ["rules=none", "seed=1"])
+    with pytest.raises(ConfigError, match="are two agents"):
+        policy_and_settings(str(tmp_path), "tiny_agent", [])

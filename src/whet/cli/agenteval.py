@@ -30,10 +30,28 @@ def refuse_unread(env: str, given: Collection[str]) -> None:
         raise usage(f"{' and '.join(strange)} {'is' if len(strange) == 1 else 'are'} of --env {NAME}: leave it out")
 
 
+def policy_and_settings(target: str, policy: str, settings: list[str]) -> tuple[str, list[str]]:
+    """The agent's folder or address, and the settings with the one that stands in the target's place.
+
+    Args:
+        target: the command's first argument: a run's folder, or the first setting. Empty: there is none.
+        policy: as `--policy` gives it: a run's folder is its best policy.
+    """
+    if target and not _is_run(target):
+        return policy_folder(policy), [target, *settings]
+    if target and policy:
+        raise usage(f"{target} and --policy {policy} are two agents: leave one of them out")
+    return policy_folder(target or policy), settings
+
+
+def _is_run(folder: str) -> bool:
+    return (Path(folder) / "config.yaml").is_file()
+
+
 def policy_folder(policy: str) -> str:
     """The best policy of a run, where its folder is given; else the policy as it is."""
     run = Path(policy)
-    if not policy or not (run / "config.yaml").is_file():
+    if not policy or not _is_run(policy):
         return policy
     if not (run / "best").is_dir():
         raise usage(f"{run} is a run that has not finished: give the folder of one of its models as --policy")

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from whet.cli.agenteval import NAME as AGENTEVAL
-from whet.cli.agenteval import policy_folder, refuse_unread, show_agenteval
+from whet.cli.agenteval import policy_and_settings, refuse_unread, show_agenteval
 from whet.cli.app import app
 from whet.cli.as_published import as_published, check_published
 from whet.cli.console import SettingsArgument, SettingsCommand, file_and_settings, guarded, out, progress_bar, usage
@@ -147,10 +147,9 @@ def evaluate(
         _refuse_empty(given)
         refuse_unread(env, given)
         if env == AGENTEVAL:
-            if target:
-                own_settings = [target, *own_settings]  # the first setting stands where a run's folder would
-            agent = agent_settings(policy_folder(policy), model, "")
-            show_agenteval(agent, own_settings, items=items, temperature=temperature, to=to)
+            agent_place, more = policy_and_settings(target, policy, own_settings)
+            agent = agent_settings(agent_place, model, "")
+            show_agenteval(agent, more, items=items, temperature=temperature, to=to)
             return
         if benchmark:
             if not target:
