@@ -153,6 +153,35 @@ def test_a_plug_in_is_no_part_of_agenteval(monkeypatch):
 # --- a model ----------------------------------------------------------------------------------------------------------
 
 
+class Interrupts(Silent):
+    """Ctrl-C in the middle of the second environment."""
+
+    def step(self, step, shown):
+        if self.begun == 2:
+            raise KeyboardInterrupt
+
+    begun = 0
+
+    def begin(self, phase, done, total):
+        self.begun += 1
+
+
+def test_an_interrupted_evaluation_goes_on_where_it_was(only, tmp_path):
+    only("textcraft", "maze")
+    what, first = asked(f"policy.path={agent_model()}", *QUICK), tmp_path / "cut/generated/textcraft.json"
+    with pytest.raises(KeyboardInterrupt):
+        measure_agenteval(what, tmp_path / "cut", Interrupts())
+    assert sorted(file.name for file in tmp_path.rglob("*.json")) == ["plan.json", "textcraft.json"]
+    assert not (tmp_path / "cut/published/maze.json").exists()
+    before = first.stat().st_mtime_ns
+    resumed = measure_agenteval(what, tmp_path / "cut", Silent())
+    whole = measure_agenteval(what, tmp_path / "whole", Silent())
+    assert first.stat().st_mtime_ns == before
+    assert [line.rows for line in resumed.measured] == [line.rows for line in whole.measured]
+    assert [line.environment for line in whole.measured] == ["textcraft", "maze"]
+
+
+@pytest.mark.integration
 def test_a_killed_evaluation_goes_on_where_it_was(only, tmp_path):
     out, settings = tmp_path / "killed", (f"policy.path={agent_model()}", *QUICK)
     first = out / "generated" / "textcraft.json"
