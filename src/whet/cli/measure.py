@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
+from whet.cli.agenteval import NAME as AGENTEVAL
+from whet.cli.agenteval import policy_and_settings, refuse_unread, show_agenteval
 from whet.cli.app import app
 from whet.cli.as_published import as_published, check_published
 from whet.cli.console import SettingsArgument, SettingsCommand, file_and_settings, guarded, out, progress_bar, usage
@@ -65,8 +67,19 @@ def evaluate(
     model: Annotated[str, typer.Option(help="Of the endpoint, the model's name.")] = "",
     env: Annotated[
         str,
-        typer.Option(help="The environments that it acts in, separated by commas; NAME=URL for one on a server."),
+        typer.Option(
+            help="The environments that it acts in, separated by commas; NAME=URL for one on a server; or agenteval, "
+            "all of AgentGym's that can run here."
+        ),
     ] = "",
+    items: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --env agenteval: items of each environment. Default: the published counts."),
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="With --env agenteval: its folder. Default: runs/agenteval."),
+    ] = None,
     published: Annotated[
         str,
         typer.Option(
@@ -122,6 +135,7 @@ def evaluate(
     whet eval critique_rl data.kind=file data.test_path=test.jsonl prompts=english actor.path=A critic.path=B;
     whet eval --policy models/mine --env textcraft,maze;
     whet eval --policy models/mine --as-published textcraft rules=FILE;
+    whet eval --policy models/mine --env agenteval --out runs/mine_agenteval;
     whet eval runs/first --benchmark first_error file=labelled.json
     """
 
@@ -131,6 +145,12 @@ def evaluate(
         own_settings = with_plugins(settings, plugins)
         given = given_options(ctx)
         _refuse_empty(given)
+        refuse_unread(env, given)
+        if env == AGENTEVAL:
+            agent_place, more = policy_and_settings(target, policy, own_settings)
+            agent = agent_settings(agent_place, model, "")
+            show_agenteval(agent, more, items=items, temperature=temperature, to=to)
+            return
         if benchmark:
             if not target:
                 raise usage("say what to measure: a run's folder, or a model's")

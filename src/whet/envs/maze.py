@@ -12,7 +12,18 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from whet.envs.protocol import ACTIONS, INVALID, PICTURE, EnvError, EnvironmentInfo, Info, Observed, Picture, Stepped
+from whet.envs.protocol import (
+    ACTIONS,
+    INVALID,
+    PICTURE,
+    EnvError,
+    EnvironmentInfo,
+    Info,
+    Observed,
+    Picture,
+    PublishedItems,
+    Stepped,
+)
 
 Cell = tuple[int, int]
 
@@ -200,6 +211,7 @@ MAZE = EnvironmentInfo(
     rules="maze",
     max_turns=15,
     item_ids={"lmrlgym_maze": ""},
+    published=PublishedItems(split="published_test", is_list=True),
     parser="after_action",
     expert=expert,
 )

@@ -119,6 +119,24 @@ class Environment(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedItems:
+    """Which items of an environment are upstream's, so that scores on them may stand beside published ones."""
+
+    split: str
+    """The split to measure. In it, an item's number means what it means upstream."""
+    is_list: bool = False
+    """Whether the split is AgentEval's own list. False: whet chose among upstream's items."""
+    settings: tuple[str, ...] = ()
+    """Settings that have to be given for this, such as a folder of published recipes."""
+    are_all: bool = True
+    """Whether the split `test` has no generated items. False: those are measured too, apart."""
+
+    def missing(self, settings: Mapping[str, Any]) -> list[str]:
+        """The required settings that are not among these."""
+        return [name for name in self.settings if settings.get(name) is None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentInfo:
     """An environment as settings name it: its maker, its items, and how its rewards are read.
 
@@ -146,6 +164,8 @@ class EnvironmentInfo:
     """The published subgroup of an item, such as TextCraft's depth."""
     item_ids: Mapping[str, str] = field(default_factory=dict)
     """Prefixes of published item names: `textcraft_12` is `{"textcraft": ""}`."""
+    published: PublishedItems | None = None
+    """Its items that are upstream's, for `whet eval --env agenteval`. None: whet generated all of them."""
     parser: str = "react"
     """The parser of replies, as in the published client: a name of `formats.PARSERS`."""
     needs: str = ""

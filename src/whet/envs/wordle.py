@@ -19,7 +19,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Self
 
-from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Observed, Stepped
+from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Observed, PublishedItems, Stepped
 from whet.seeds import seed_of
 
 NUM_LETTERS = 5
@@ -229,6 +229,7 @@ WORDLE = EnvironmentInfo(
     rules="wordle",
     max_turns=8,
     item_ids={"lmrlgym_wordle": ""},
+    published=PublishedItems(split="published_test", is_list=True, settings=("words",)),
     parser="after_action",
     expert=expert,
 )

@@ -47,7 +47,7 @@ def load_environment_tasks(data: EnvironmentData) -> Problems:
     Raises: UnknownName; ConfigError if an environment has too few items; EnvError if a package is missing.
     """
     tasks: dict[str, list[Task]] = {"train": [], "validation": [], "test": []}
-    _check_settings(data)
+    check_settings(data)
     infos = load_infos(data)
     listed = {"train": _listed(data.train_items), "test": _listed(data.test_items)}
     for items_by_env in listed.values():
@@ -84,7 +84,7 @@ def load_environment_tasks(data: EnvironmentData) -> Problems:
     )
 
 
-def _check_settings(data: EnvironmentData) -> None:
+def check_settings(data: EnvironmentData) -> None:
     """Raises: ConfigError if settings are of an environment that data.env does not name, or that it does not take."""
     if strangers := sorted(data.settings.keys() - data.shares.keys()):
         raise ConfigError(f"data.settings.{strangers[0]} is of an environment that data.env does not name: take it out")

@@ -171,11 +171,18 @@ def _warn(loop: Loop, event: str, text: str) -> None:
     loop.progress.tell("warning", text)
 
 
-def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: Problems | None = None) -> Session:
+def prepare(
+    config: RunConfig,
+    progress: Progress,
+    folder: RunFolder,
+    measured: Problems | None = None,
+    policies: dict[str, Policy] | None = None,
+) -> Session:
     """Loads everything that the settings name, and makes the algorithm. Writes nothing.
 
     Args:
         measured: problems to measure, in a session that does not train. None: the settings' problems, to train with.
+        policies: the models of the settings, loaded already. None: they are loaded.
     Raises: ConfigError, DataError, UnknownName: bad input, before any work is done.
     """
     algorithm_class = preset_of(config.method).algorithm
@@ -198,7 +205,7 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     if trains and config.cluster.ranks and config.cluster.workers:
         # This process neither trains nor samples: its copies leave the GPUs to those that do.
         models = {name: model.model_copy(update={"device": "cpu"}) for name, model in models.items()}
-    policies = load_policies(models)
+    policies = load_policies(models) if policies is None else policies
     names = tuple(policies)
     if not config.cluster.ranks:
         _warn_of_bfloat16(policies, progress)

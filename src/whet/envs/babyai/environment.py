@@ -18,7 +18,17 @@ from whet.envs.babyai.levels import LEVELS, group, level_and_seed, splits
 from whet.envs.babyai.moves import FORWARD, UNCHANGED, UNKNOWN, Actions, actions_in
 from whet.envs.babyai.state import fingerprint
 from whet.envs.babyai.view import View, agent_of, look, picture
-from whet.envs.protocol import ACTIONS, INVALID, PICTURE, EnvError, EnvironmentInfo, Info, Observed, Stepped
+from whet.envs.protocol import (
+    ACTIONS,
+    INVALID,
+    PICTURE,
+    EnvError,
+    EnvironmentInfo,
+    Info,
+    Observed,
+    PublishedItems,
+    Stepped,
+)
 
 _SPOKEN = ((", then ", ", and "), (" after you ", " and "))
 """The published goal says no order."""
@@ -187,6 +197,7 @@ BABYAI = EnvironmentInfo(
     kept_above=0.0,
     group=group,
     item_ids={"babyai": ""},
+    published=PublishedItems(split="test"),
     parser="cleaned",
     needs="envs",
     expert=demonstrate,

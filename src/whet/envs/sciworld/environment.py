@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator
 from functools import cache
 from typing import Self
 
-from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Observed, Stepped
+from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Observed, PublishedItems, Stepped
 from whet.envs.sciworld.items import group, splits, task_of
 from whet.envs.sciworld.simulator import Simulator
 
@@ -181,6 +181,7 @@ SCIWORLD = EnvironmentInfo(
     scale=100.0,
     group=group,
     item_ids={"sciworld": ""},
+    published=PublishedItems(split="test"),
     needs="sciworld",
     expert=expert,
 )

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Self
 
-from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Info, Observed, Stepped
+from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Info, Observed, PublishedItems, Stepped
 from whet.envs.textcraft.expert import expert, plan
 from whet.envs.textcraft.first_observations import Opening, read_openings
 from whet.envs.textcraft.recipes import Recipe, Table, published, shipped, written
@@ -228,6 +228,7 @@ TEXTCRAFT = EnvironmentInfo(
     max_turns=20,
     group=group,
     item_ids={"textcraft": ""},
+    published=PublishedItems(split="test", settings=("recipes", "openings")),
     parser="cleaned",
     expert=expert,
     plan=plan,
