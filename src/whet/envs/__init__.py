@@ -19,5 +19,6 @@ for _name, _place, _says in (
         "sciworld.environment:SCIWORLD",
         "experiments of elementary science (scienceworld; AgentGym)",
     ),
+    ("webshop", "webshop.environment:WEBSHOP", "buy the product that an instruction asks for (WebShop; AgentGym)"),
 ):
     ENVIRONMENTS.late(_name, f"{__name__}.{_place}", says=_says)
