@@ -1,8 +1,8 @@
 """WebShop (arXiv:2207.01206) as in AgentGym: buy the product that an instruction asks for.
 
 Pages, clicks and the reward are the published ones. The products are whet's own, from a seed, or those of files in the
-published layout (`products`). An item is a session: the number of a goal in the published order. Upstream lists products
-without a search for words that begin with `<r>`, `<a>`, `<c>` or `<q>`. Here these are plain searches.
+published layout (`products`). An item is a session: the number of a goal in the published order. Upstream has searches
+that begin with `<r>`, `<a>`, `<c>` or `<q>`, and list products by other rules. Here these are plain searches.
 """
 
 from __future__ import annotations
@@ -96,11 +96,15 @@ class WebShop:
     def reset(self, item: int, *, seed: int = 0) -> Observed:
         """The item determines everything; `seed` changes nothing. The info of each page lists its clicks. On the search
         page it lists one search: for the whole instruction."""
-        if not 0 <= item < len(self.catalogue.goals):
-            raise EnvError(f"webshop has the items 0 to {len(self.catalogue.goals) - 1}, not {item}")
+        self.check_item(item)
         self._item, self._is_over = item, False
         self.where, self.reward = Where(), None
         return self.page(), self._info()
+
+    def check_item(self, item: int) -> None:
+        """Raises: EnvError where there is no such item."""
+        if not 0 <= item < len(self.catalogue.goals):
+            raise EnvError(f"webshop has the items 0 to {len(self.catalogue.goals) - 1}, not {item}")
 
     def step(self, action: str) -> Stepped:
         if self._is_over:

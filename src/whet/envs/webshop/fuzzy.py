@@ -1,7 +1,7 @@
 """How WebShop compares two short texts: thefuzz's `token_set_ratio`, in the standard library's `difflib`.
 
-The published environment pins thefuzz 0.19.0 without python-Levenshtein. That one uses `difflib` too, so the numbers are
-equal.
+The published environment pins thefuzz 0.19.0 without python-Levenshtein. That version uses `difflib` too, and so gives
+the same numbers.
 """
 
 from __future__ import annotations
