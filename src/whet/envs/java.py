@@ -7,6 +7,8 @@ reads the same in every process. Without memory management Python's garbage coll
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import subprocess
 import weakref
 from collections.abc import Sequence
@@ -43,7 +45,7 @@ class Java:
                 return_proc=True,
             )
         except (OSError, ValueError, self._errors) as error:
-            raise EnvError(f"{env} cannot start java: install a Java runtime, such as default-jre-headless") from error
+            raise EnvError(_no_java(env)) from error
         parameters = java.GatewayParameters(auto_field=True, port=port, enable_memory_management=False)
         self._gateway = java.JavaGateway(gateway_parameters=parameters, java_process=process)
         self.jvm: Any = self._gateway.jvm
@@ -75,6 +77,17 @@ class Java:
     def close(self) -> None:
         """End Java, and wait for it."""
         self._end()
+
+
+def check_java(env: str) -> None:
+    """Raises: EnvError where there is no Java to start."""
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=os.path.join(home, "bin") if home else None) is None:
+        raise EnvError(_no_java(env))
+
+
+def _no_java(env: str) -> str:
+    return f"{env} cannot start java: install a Java runtime, such as default-jre-headless"
 
 
 def sendable(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Literal, Self
 
 from whet.envs.household import tidying
 from whet.envs.household.items import item_of, splits
-from whet.envs.household.simulator import Said, Simulator
+from whet.envs.household.simulator import Said, Simulator, check_installed
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Observed, Stepped
 
 LISTED = "AVAILABLE ACTIONS: "
@@ -30,11 +30,13 @@ class Household:
         game: `cookingworld` or `twc`.
         list_actions: which observations end in the list of possible actions: the `first` alone, as in ALFWorld's
             published form, `all` of them, or `none`.
+    Raises: EnvError where textworld-express or Java is missing.
     """
 
     def __init__(self, game: str, list_actions: Literal["first", "all", "none"] = "first") -> None:
         if list_actions not in ("first", "all", "none"):
             raise EnvError(f"list_actions is {list_actions!r}: give {game} first, all or none")
+        check_installed(game)
         self._game, self._lists = game, list_actions
         self._simulator: Simulator | None = None
         self._item = -1

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from whet.distribution import how_to_install
 from whet.envs.household.items import Item
-from whet.envs.java import Java, sendable
+from whet.envs.java import Java, check_java, sendable
 from whet.envs.protocol import EnvError
 
 HEAP = "-Xmx256m"
@@ -41,10 +42,8 @@ class Simulator:
     """
 
     def __init__(self, game: str) -> None:
-        try:
-            self._process = Java(game, "textworld_express", [HEAP])
-        except ImportError as error:
-            raise EnvError(f"{game} needs textworld-express: {how_to_install('household')}") from error
+        check_installed(game)
+        self._process = Java(game, "textworld_express", [HEAP])
         self.pid = self._process.pid
         self._game = game
         self._java: Any = self._process.call(self._process.jvm.textworldexpress.runtime.PythonInterface)
@@ -71,6 +70,13 @@ class Simulator:
     def close(self) -> None:
         """End Java, and wait for it."""
         self._process.close()
+
+
+def check_installed(game: str) -> None:
+    """Raises: EnvError where textworld-express or Java is missing."""
+    if find_spec("textworld_express") is None or find_spec("py4j") is None:
+        raise EnvError(f"{game} needs textworld-express: {how_to_install('household')}")
+    check_java(game)
 
 
 @cache

@@ -1,7 +1,7 @@
 """A scripted expert for `twc`: it walks through the rooms, takes what lies about, and puts it where it belongs.
 
-It sees what an agent sees, and knows where things usually belong from the package's own list. The simulator's way to the
-goal is not used here: it is a random walk, and another one each time.
+It sees what an agent sees, and knows from the package's own list where things usually belong. The simulator's way to
+the goal is not used here: it is a random walk, and another one each time.
 """
 
 from __future__ import annotations
