@@ -20,6 +20,7 @@ for _name, _place, _says in (
         "experiments of elementary science (scienceworld; AgentGym)",
     ),
     ("webshop", "webshop.environment:WEBSHOP", "buy the product that an instruction asks for (WebShop; AgentGym)"),
+    ("alfworld", "household.alfworld:ALFWORLD", "household goals in text, with your games (ALFWorld; AgentGym)"),
     ("cookingworld", "household.environment:COOKINGWORLD", "cook a recipe in a house (TextWorldExpress)"),
     ("twc", "household.environment:TWC", "put things where they belong in a house (TextWorldExpress)"),
 ):
