@@ -148,7 +148,7 @@ _WHY = {
     "move": "What is still missing may be in another room, so I go on",
     "prepare": "All ingredients are ready, so I put the meal together",
     "eat": "The meal is prepared, and eating it ends the task",
-    "cook": "The recipe asks for this, and nothing is cooked twice",
+    "cook": "The recipe asks for this, and only this way of cooking will do",
     **dict.fromkeys(("chop", "slice", "dice"), "The recipe asks for this, and I have the knife"),
 }
 
