@@ -13,13 +13,16 @@ import sys
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
+from support.env_server import env_server
 from whet.envs import ENVIRONMENTS, EnvError
 from whet.envs.household.alfworld import ALFWORLD, GAMES, AlfWorld, group_of
 from whet.envs.household.environment import COOKINGWORLD, TWC, Household
 from whet.envs.household.items import LEVELS, item_of, splits
 from whet.envs.java import sendable
+from whet.envs.server.served import served_environments
 
 DATA = Path(os.environ.get("WHET_DATA", "../shared/data")) / "agentgym/alfworld"
 HAS_GAMES = importlib.util.find_spec("textworld_express") is not None and shutil.which("java") is not None
@@ -366,3 +369,30 @@ def test_alfworld_plays(tmp_path):
         env.step("look")
     env.close()
     other.close()
+
+
+@with_alfworld
+def test_alfworld_is_served_in_its_dialect(tmp_path):
+    env = alfworld_with(tmp_path)
+    observation, info = env.reset(0)
+    settings = {"data": str(tmp_path), "mappings": str(tmp_path)}
+    served = served_environments(["alfworld"], {"alfworld": settings})
+    with env_server("maze", more=served) as (address, _):
+
+        def post(path, **body):
+            return httpx.post(f"{address}/agentgym/alfworld/{path}", json=body).json()
+
+        id = post("create")["id"]
+        text, _, listed = observation.rpartition("\nAVAILABLE ACTIONS: ")
+        assert post("reset", id=id, game=0, world_type="Text") == {
+            "id": id, "observation": text, "available_actions": listed.split(","),
+            "task_type": "pick_and_place_simple-Mug-None-Desk-1/trial_1",
+        }  # fmt: skip
+        says, _, _, _, info = env.step("go to desk 1")
+        assert post("step", id=id, action="go to desk 1") == {
+            "observation": says, "reward": 0, "done": False, "available_actions": list(info["actions"]),
+        }  # fmt: skip
+        listed = httpx.get(f"{address}/agentgym/alfworld/available_actions", params={"id": id}).json()
+        assert listed == list(info["actions"])
+        assert "the items 0 to 2419" in post("reset", id=id, game=9999, world_type="Text")["error"]
+    env.close()

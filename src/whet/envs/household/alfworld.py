@@ -61,7 +61,7 @@ class AlfWorld:
         self._item, self._actions, self._is_over = item, [], False
         # The game begins with a title, and AgentGym's server leaves it out.
         text = "\n".join(self._state.feedback.split("\n\n")[1:])
-        return f"{text}\n{LISTED}{','.join(self._listed())}", {ACTIONS: self._listed()}
+        return f"{text}\n{LISTED}{','.join(self.listed)}", {ACTIONS: self.listed}
 
     def check_item(self, item: int) -> None:
         """Raises: EnvError where there is no such item."""
@@ -79,7 +79,7 @@ class AlfWorld:
         if is_known:
             self._actions.append(action)
         self._is_over = bool(is_done or self._state.won)
-        info = {ACTIONS: self._listed(), **({} if is_known else {INVALID: True})}
+        info = {ACTIONS: self.listed, **({} if is_known else {INVALID: True})}
         return text, float(self._state.won), self._is_over, False, info
 
     def state_key(self) -> Hashable:
@@ -113,8 +113,15 @@ class AlfWorld:
             raise EnvError("no game has begun: call reset(item) before walkthrough")
         return _walkthrough_of(self._games[self._item])
 
-    def _listed(self) -> tuple[str, ...]:
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The actions that are possible now."""
         return tuple(self._state.admissible_commands)
+
+    @property
+    def task(self) -> str:
+        """The kind and number of the task, as the published server names it."""
+        return "/".join(self._games[self._item].parts[-3:-1])
 
     def _close_game(self) -> None:
         if self._game is not None:

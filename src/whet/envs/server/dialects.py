@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from whet.envs.household.environment import LISTED
 from whet.envs.maze import MOVES, STARTS
 from whet.envs.protocol import EnvError
 from whet.envs.sciworld.items import task_of
@@ -234,6 +235,30 @@ class WebShop(_Bare):
         return {"state": answer.observation, "reward": number(answer.reward), "done": answer.is_over, "info": None}
 
 
+class AlfWorld(Dialect):
+    """Observations come without the list of actions, which has its own key. All is text, whatever `world_type` says."""
+
+    item_key = "game"
+    questions = MappingProxyType({"available_actions": lambda env: list(env.listed)})
+
+    def item(self, number: int, session: Session) -> int:
+        env: Any = session.made
+        env.check_item(number)  # raises where there is none
+        return number
+
+    def begun(self, id: int, number: int, session: Session, answer: Answer) -> dict[str, Any]:
+        env: Any = session.made
+        text = answer.observation.partition(f"\n{LISTED}")[0]
+        return {"id": id, "observation": text, "available_actions": list(env.listed), "task_type": env.task}
+
+    def stepped(self, session: Session, answer: Answer) -> dict[str, Any]:
+        env: Any = session.made
+        return {**_step(answer), "available_actions": list(env.listed)}
+
+    def known(self, session: Session, answered: Mapping[str, Any]) -> dict[str, Any]:
+        return {"done": False, "reward": 0, **answered}
+
+
 def number(value: float) -> float:
     """A reward as the published servers write it: whole ones as integers."""
     return int(value) if value == int(value) else value
@@ -251,6 +276,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         "maze": Maze(),
         "wordle": Wordle(),
         "webshop": WebShop(),
+        "alfworld": AlfWorld(),
     }
 )
 OTHERS = Dialect()
