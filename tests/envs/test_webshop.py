@@ -421,12 +421,25 @@ def test_files_are_read_as_published(tmp_path):
         ({"customization_options": {"Color": [{}]}}, "it has no 'value'"),
         ({"customization_options": ["Color"]}, "product 1: "),
         ({"pricing": "$1.2.3"}, "product 1: "),
+        ({"full_description": "\ud800"}, "half a character"),
     ],
 )
 def test_a_broken_record_is_named(tmp_path, broken, says):
     with pytest.raises(EnvError, match="product 1: ") as caught:
         WebShop(**files(tmp_path, [record(0, "First"), record(1, "Second", **broken)]))
     assert says in str(caught.value)
+
+
+def test_a_number_that_reads_like_a_button_is_a_product(tmp_path):
+    env = WebShop(
+        **files(tmp_path, [record(0, "Mug"), record(1, "Odd", asin="Buy Now"), record(2, "Odd", asin="Features")])
+    )
+    for asin in ("buy now", "features"):
+        env.reset(0)
+        env.step("search[odd]")
+        page = env.step(f"click[{asin}]")[0]
+        assert " [SEP] Odd [SEP] Price: $12.5 [SEP] " in page
+        assert page.endswith("[SEP] Buy Now")
 
 
 def test_files_that_do_not_fit_are_refused(tmp_path):

@@ -157,6 +157,10 @@ def _thought(action: str) -> str:
     return f"{_WHY.get(action.split(' ', 1)[0], 'This is the next step')}: {action}."
 
 
+def _group(game: str, item: int) -> str:
+    return item_of(game, item).level.name
+
+
 def _info(game: str, expert: Callable[..., Iterator[tuple[str, str]]]) -> EnvironmentInfo:
     return EnvironmentInfo(
         name=game,
@@ -164,7 +168,7 @@ def _info(game: str, expert: Callable[..., Iterator[tuple[str, str]]]) -> Enviro
         splits=splits,
         rules=game,
         max_turns=40,
-        group=lambda item: item_of(game, item).level.name,
+        group=partial(_group, game),
         item_ids={game: ""},
         needs="household",
         expert=expert,

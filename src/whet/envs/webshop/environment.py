@@ -146,8 +146,8 @@ class WebShop:
 
     def _clicked(self, click: Click) -> Where:
         where, text = self.where, click.text.lower()
-        is_results = where.kind == "results"
-        if text == pages.BUY.lower():
+        is_results, is_item = where.kind == "results", where.kind == "item"
+        if text == pages.BUY.lower() and is_item:
             return replace(where, kind="done")
         if text == pages.BACK.lower():
             return Where()
@@ -160,7 +160,7 @@ class WebShop:
                 return replace(where, kind="item", subpage="")
             return Where("results", where.keywords, where.number)
         for name in pages.SUBPAGES:
-            if text == name.lower():
+            if text == name.lower() and is_item:
                 return replace(where, kind="subpage", subpage=name)
         if click.kind == "product":
             return replace(where, kind="item", asin=click.text)

@@ -20,6 +20,7 @@ from whet.envs.protocol import EnvError
 from whet.envs.webshop.catalogue import Catalogue, Instruction, Product
 from whet.envs.webshop.goals import generated_goals, human_goals
 from whet.seeds import seed_of
+from whet.types import is_whole
 
 MAX_ASIN = 10
 NO_ATTRIBUTES = ("DUMMY_ATTR",)
@@ -112,6 +113,8 @@ def read_product(record: Mapping[str, Any], details: Mapping[str, Any], humans: 
     for name in _TEXTS:
         if not isinstance(record[name], str):
             raise TypeError(f"{name!r} is {type(record[name]).__name__} and should be a text")
+    if not is_whole(json.dumps([record, details, humans], ensure_ascii=False)):
+        raise ValueError("it holds half a character (a lone surrogate)")
     asin = record["asin"]
     features = record["small_description"]
     prices = read_prices(record.get("pricing"))
