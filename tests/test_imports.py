@@ -133,6 +133,7 @@ LATE = (
     "websockets",
     *("trackio", "wandb", "mlflow", "llguidance"),
     *("scienceworld", "py4j", "minigrid", "gymnasium", "verifiers"),
+    *("textworld_express", "textworld", "alfworld"),
 )
 """Optional or slow: a function may import them."""
 

@@ -13,7 +13,7 @@ from whet.envs import ENVIRONMENTS, EnvError
 from whet.envs.checks import CHECKS, check
 from whet.envs.scripted import some_items
 
-SLOW = ("sciworld",)  # starts Java; its own tests play it in other processes, under other hash seeds too
+SLOW = ("sciworld", "cookingworld", "twc")  # start Java; their own tests use other processes and hash seeds too
 NAMES = [pytest.param(name, marks=[pytest.mark.integration] * (name in SLOW)) for name in ENVIRONMENTS.names()]
 
 

@@ -38,6 +38,7 @@ def list_environments(plugins: PluginsOption = None) -> None:
         from rich.table import Table
 
         from whet.envs import ENVIRONMENTS, EnvError
+        from whet.envs.registry import HELD
 
         load_own(plugins)
         table = Table(box=None, pad_edge=False, header_style="bold")
@@ -55,6 +56,8 @@ def list_environments(plugins: PluginsOption = None) -> None:
             )
         out.print(table)
         out.print("Items: train + test. Turns: the usual limit, which a run's settings may change.", highlight=False)
+        held = "; ".join(f"{name} ({why})" for name, why in HELD.items())
+        out.print(f"Held for later: {held}.", highlight=False)
 
     guarded(work, None)
 

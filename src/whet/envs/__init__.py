@@ -19,5 +19,9 @@ for _name, _place, _says in (
         "sciworld.environment:SCIWORLD",
         "experiments of elementary science (scienceworld; AgentGym)",
     ),
+    ("webshop", "webshop.environment:WEBSHOP", "buy the product that an instruction asks for (WebShop; AgentGym)"),
+    ("alfworld", "household.alfworld:ALFWORLD", "household goals in text, with your games (ALFWorld; AgentGym)"),
+    ("cookingworld", "household.environment:COOKINGWORLD", "cook a recipe in a house (TextWorldExpress)"),
+    ("twc", "household.environment:TWC", "put things where they belong in a house (TextWorldExpress)"),
 ):
     ENVIRONMENTS.late(_name, f"{__name__}.{_place}", says=_says)

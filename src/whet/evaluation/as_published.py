@@ -44,7 +44,8 @@ class Protocol:
 
 AS_PUBLISHED: Registry[Protocol] = Registry("published evaluation")
 AGENTGYM, AGENTGYM_RL = "AgentGym (arXiv:2406.04151)", "AgentGym-RL (arXiv:2509.08755)"
-for _env, _turns in {"textcraft": 20, "babyai": 20, "maze": 15, "wordle": 8, "sciworld": 30}.items():
+_TURNS = {"textcraft": 20, "babyai": 20, "maze": 15, "wordle": 8, "sciworld": 30, "webshop": 10, "alfworld": 30}
+for _env, _turns in _TURNS.items():
     AS_PUBLISHED.add(_env, Protocol(_env, AGENTGYM, _turns, temperature=0.0), says=AGENTGYM)
 for _env, _turns in {"textcraft": 30, "babyai": 20, "sciworld": 30}.items():
     AS_PUBLISHED.add(f"agentgym_rl_{_env}", Protocol(_env, AGENTGYM_RL, _turns, temperature=1.0), says=AGENTGYM_RL)

@@ -11,7 +11,10 @@ from whet.envs import ENVIRONMENTS
 
 @pytest.fixture(scope="module")
 def address():
-    with env_server("textcraft", "babyai", "maze", "wordle", more={"wild": wild()}, capacity=64) as (place, _):
+    with env_server("textcraft", "babyai", "maze", "wordle", "webshop", more={"wild": wild()}, capacity=64) as (
+        place,
+        _,
+    ):
         yield place
 
 
@@ -188,3 +191,28 @@ def test_an_unknown_environment_or_path_is_404(address):
     assert httpx.post(f"{address}/agentgym/mase/create").status_code == 404
     assert httpx.post(f"{address}/agentgym/maze/render", json={}).status_code == 404
     assert httpx.get(f"{address}/agentgym/maze/filtered_vocab").status_code == 404
+
+
+def test_webshop(address):
+    gym = Gym(address, "webshop")
+    env, info = ENVIRONMENTS.get("webshop").make(), ENVIRONMENTS.get("webshop")
+    id = gym.post("create")
+    assert type(id) is int
+    assert gym.get("list_envs") == [id]
+    first = env.reset(5)[0]
+    assert gym.post("reset", env_idx=id, session_id=5) == [first, None]
+    assert gym.get("observation", env_idx=id) == first
+    assert gym.get("instruction_text", env_idx=id) == f"Instruction: {env.goal.instruction}"
+    assert gym.get("available_actions", env_idx=id) == {"has_search_bar": True, "clickables": ["search"]}
+    done = False
+    for _, action in info.expert(env):
+        if done:
+            break
+        state, reward, done = env.step(action)[:3]
+        answer = gym.post("step", env_idx=id, action=action)
+        assert answer == {"state": state, "reward": reward, "done": done, "info": None}
+        assert gym.get("observation", env_idx=id) == state
+    assert reward == 1
+    assert "has finished" in gym.post("step", 500, env_idx=id, action="click[buy now]")["error"]
+    assert "webshop has the items 0 to" in gym.post("reset", 500, env_idx=id, session_id=10**6)["error"]
+    assert gym.post("close", env_idx=id) is True

@@ -41,7 +41,8 @@ def info_of(server: Server, name: str, splits: Mapping[str, Sequence[int]]) -> E
         raise EnvError(f"AgentGym has no server of {name!r}; it has {', '.join(DIALECTS)}")
     dialect = DIALECTS[name]
     known = ENVIRONMENTS.get(name) if name in ENVIRONMENTS else None
-    splits = splits or dialect.splits or (known.splits() if known is not None else {})
+    has_our_items = known is not None and not dialect.has_other_items
+    splits = splits or dialect.splits or (known.splits() if known is not None and has_our_items else {})
     if not splits:
         raise EnvError(
             f"whet does not know the items of {name}: give data.env.{name}.splits, such as "
@@ -59,7 +60,7 @@ def info_of(server: Server, name: str, splits: Mapping[str, Sequence[int]]) -> E
             item_ids={name: ""},
             parser=dialect.parser,
         )
-    group = dialect.group if dialect.splits else known.group
+    group = known.group if has_our_items and not dialect.splits else dialect.group
     return replace(known, make=make, splits=get_splits, group=group, needs="", expert=None, plan=None, of_settings=None)
 
 

@@ -60,6 +60,8 @@ class Dialect:
     """The published items, where they are others than those of whet's environment, or whet has none."""
     group: Callable[[int], str] | None = None
     """The published subgroup of those items."""
+    has_other_items: bool = False
+    """Whether the numbers of whet's own environment mean generated items, which say nothing of the server's."""
 
 
 def _observation(answer: Fields) -> str:
@@ -91,7 +93,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         ),
         "maze": Dialect(item_key="game", first=_observation),
         "wordle": Dialect(item_key="seed", first=_observation),
-        "webshop": Dialect(id_key="env_idx", item_key="session_id", text_key="state"),
+        "webshop": Dialect(id_key="env_idx", item_key="session_id", text_key="state", has_other_items=True),
         "sqlgym": Dialect(
             id_key="env_idx",
             item_key="item_id",

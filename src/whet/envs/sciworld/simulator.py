@@ -1,28 +1,22 @@
 """scienceworld's simulator in a Java process of its own, started for determinism.
 
 scienceworld's own class is not used, for three reasons. It starts Java so that sets of objects are ordered by chance,
-and the same episode reads differently from process to process. Here every object has the same hash code, so that sets
-keep the order of insertion. It lists all valid actions at every step, hundreds of them, one message each. And it takes
-1.9 GB, since nothing limits the heap.
+and the same episode reads differently from process to process (`envs/java.py` does not). It lists all valid actions at
+every step, hundreds of them, one message each. And it takes 1.9 GB, since nothing limits the heap.
 
 All games in one Java process share one source of chance, which a load seeds: so a process serves one environment only.
 """
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-import weakref
-from importlib import import_module
 from typing import Any
 
 from whet.distribution import how_to_install
+from whet.envs.java import Java, sendable
 from whet.envs.protocol import EnvError
 from whet.envs.sciworld.items import TASKS
 
-JAVA_OPTIONS = ("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2", "-XX:+UseSerialGC", "-Xmx1g")
-STOP_S = 10.0
-"""How long Java may take to end before it is killed."""
+HEAP = "-Xmx1g"
 
 
 class Simulator:
@@ -33,28 +27,12 @@ class Simulator:
 
     def __init__(self) -> None:
         try:
-            constants, java = import_module("scienceworld.constants"), import_module("py4j.java_gateway")
+            self._process = Java("sciworld", "scienceworld", [HEAP])
         except ImportError as error:
             raise EnvError(f"sciworld needs scienceworld: {how_to_install('sciworld')}") from error
-        self._errors = import_module("py4j.protocol").Py4JError
-        try:
-            port, process = java.launch_gateway(
-                classpath=constants.JAR_PATH,
-                cwd=constants.BASEPATH,
-                javaopts=list(JAVA_OPTIONS),
-                die_on_exit=True,
-                return_proc=True,
-            )
-        except (OSError, ValueError, self._errors) as error:
-            raise EnvError(
-                "sciworld cannot start java: install a Java runtime, such as default-jre-headless"
-            ) from error
-        # Without memory management: otherwise Python's garbage collector talks to Java whenever it finds a reference.
-        parameters = java.GatewayParameters(auto_field=True, port=port, enable_memory_management=False)
-        gateway = self._gateway = java.JavaGateway(gateway_parameters=parameters, java_process=process)
-        self.pid: int = process.pid
-        self._end = weakref.finalize(self, _stop, gateway, process)
-        self._java: Any = self._call(gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface)
+        self.pid = self._process.pid
+        self._call = self._process.call
+        self._java: Any = self._call(self._process.jvm.scienceworld.runtime.pythonapi.PythonInterface)
         self._check_version()
         self.actions: tuple[str, ...] = ()
         """The forms of actions, with `OBJ` for any object. Empty until a game is loaded."""
@@ -67,20 +45,20 @@ class Simulator:
         """
         self._call(self._java.load, task, variation, "", with_gold)
         if not self.actions:
-            self.actions = self._list(self._java.getPossibleActions)
+            self.actions = self._process.texts(self._java.getPossibleActions)
         return str(self._call(self._java.getTaskDescription))
 
     def gold_actions(self) -> tuple[str, ...]:
         """The simulator's way to the goal of a game that was loaded with `with_gold`."""
-        return self._list(self._java.getGoldActionSequence)
+        return self._process.texts(self._java.getGoldActionSequence)
 
     def say(self, action: str) -> str:
-        """Act. Half a character cannot be sent, and becomes a question mark."""
-        return str(self._call(self._java.step, action.encode("utf-8", "replace").decode("utf-8")))
+        """Act."""
+        return str(self._call(self._java.step, sendable(action)))
 
     def objects(self) -> tuple[str, ...]:
         """Names of the objects that can be seen now."""
-        return self._list(self._java.getPossibleObjects)
+        return self._process.texts(self._java.getPossibleObjects)
 
     def goal_progress(self) -> str:
         """The goals of the task, and which are reached."""
@@ -102,7 +80,7 @@ class Simulator:
 
     def close(self) -> None:
         """End Java, and wait for it."""
-        self._end()
+        self._process.close()
 
     def _check_version(self) -> None:
         for task in TASKS:
@@ -113,34 +91,3 @@ class Simulator:
                     f"this scienceworld has {number} variations of {task.name}, not {task.num_variations}, so items "
                     "would be others: pip install scienceworld==1.2.3"
                 )
-
-    def _list(self, method: Any) -> tuple[str, ...]:
-        """A list of Java's, copied, and given back."""
-        java_list = self._call(method)
-        copied = self._call(lambda: tuple(map(str, java_list)))
-        self._call(self._gateway.detach, java_list)
-        return copied
-
-    def _call(self, method: Any, *values: object) -> Any:
-        if not self._end.alive:
-            raise EnvError("this simulator has been closed: make a new environment")
-        try:
-            return method(*values)
-        except (OSError, self._errors) as error:
-            self.close()
-            raise EnvError(
-                f"scienceworld's simulator broke ({type(error).__name__}): make a new environment"
-            ) from error
-
-
-def _stop(gateway: Any, process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(Exception):  # it may be gone already, and it is ended below whatever happens here
-        gateway.close()
-    if process.stdin is not None:
-        with contextlib.suppress(OSError):
-            process.stdin.close()  # java ends when its input does
-    try:
-        process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

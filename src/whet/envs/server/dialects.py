@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from whet.envs.household.environment import LISTED
 from whet.envs.maze import MOVES, STARTS
 from whet.envs.protocol import EnvError
 from whet.envs.sciworld.items import task_of
@@ -23,8 +24,14 @@ Question = Callable[[Any], Any]
 class Dialect:
     """The published form of an environment. This one serves environments that were never published: plug-ins."""
 
+    id_key = "id"
+    """What requests call the session."""
     item_key = "data_idx"
     """What a reset calls the item."""
+    error_status = 200
+    """Of an answer that is an error."""
+    lists_ids = False
+    """Whether `GET /list_envs` gives the ids of all sessions."""
     begins_at_create = False
     keeps_done = True
     """Whether calls other than reset are refused once an episode is done."""
@@ -46,7 +53,11 @@ class Dialect:
         """What is known of a session before its first reset."""
         return {"done": False, "reward": 0, "deleted": False}
 
-    def begun(self, id: int, number: int, session: Session, answer: Answer) -> dict[str, Any]:
+    def given(self, id: int) -> Any:
+        """The answer to a create that begins no episode."""
+        return {"id": id}
+
+    def begun(self, id: int, number: int, session: Session, answer: Answer) -> Any:
         """The answer to a reset."""
         return {"id": id, "observation": answer.observation, "reward": 0, "score": 0, "done": False}
 
@@ -180,6 +191,74 @@ class Wordle(_LmrlGym):
         return {"id": id, "observation": answer.observation}
 
 
+class _Bare(Dialect):
+    """Ids are bare numbers, and called `env_idx`. An error is no status 200: these clients look at nothing else."""
+
+    id_key = "env_idx"
+    keeps_done = False
+    error_status = 500
+
+    def given(self, id: int) -> Any:
+        return id
+
+    def item(self, number: int, session: Session) -> int:
+        env: Any = session.made
+        env.check_item(number)  # raises where there is none
+        return number
+
+    def known(self, session: Session, answered: Any) -> dict[str, Any]:
+        return {}
+
+    def observation(self, session: Session) -> Any:
+        return session.has_begun().observation
+
+
+class WebShop(_Bare):
+    """The item is a session's number. `GET /state` is not answered: there are no pages in HTML."""
+
+    item_key = "session_id"
+    lists_ids = True
+    questions = MappingProxyType(
+        {
+            "instruction_text": lambda env: f"Instruction: {env.goal.instruction}",
+            "available_actions": lambda env: {
+                "has_search_bar": env.where.kind == "search",
+                "clickables": list(env.clickables()),
+            },
+        }
+    )
+
+    def begun(self, id: int, number: int, session: Session, answer: Answer) -> Any:
+        return [answer.observation, None]
+
+    def stepped(self, session: Session, answer: Answer) -> dict[str, Any]:
+        return {"state": answer.observation, "reward": number(answer.reward), "done": answer.is_over, "info": None}
+
+
+class AlfWorld(Dialect):
+    """Observations come without the list of actions, which has its own key. All is text, whatever `world_type` says."""
+
+    item_key = "game"
+    questions = MappingProxyType({"available_actions": lambda env: list(env.listed)})
+
+    def item(self, number: int, session: Session) -> int:
+        env: Any = session.made
+        env.check_item(number)  # raises where there is none
+        return number
+
+    def begun(self, id: int, number: int, session: Session, answer: Answer) -> dict[str, Any]:
+        env: Any = session.made
+        text = answer.observation.partition(f"\n{LISTED}")[0]
+        return {"id": id, "observation": text, "available_actions": list(env.listed), "task_type": env.task}
+
+    def stepped(self, session: Session, answer: Answer) -> dict[str, Any]:
+        env: Any = session.made
+        return {**_step(answer), "available_actions": list(env.listed)}
+
+    def known(self, session: Session, answered: Mapping[str, Any]) -> dict[str, Any]:
+        return {"done": False, "reward": 0, **answered}
+
+
 def number(value: float) -> float:
     """A reward as the published servers write it: whole ones as integers."""
     return int(value) if value == int(value) else value
@@ -190,6 +269,14 @@ def _step(answer: Answer) -> dict[str, Any]:
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
-    {"textcraft": TextCraft(), "babyai": BabyAI(), "sciworld": SciWorld(), "maze": Maze(), "wordle": Wordle()}
+    {
+        "textcraft": TextCraft(),
+        "babyai": BabyAI(),
+        "sciworld": SciWorld(),
+        "maze": Maze(),
+        "wordle": Wordle(),
+        "webshop": WebShop(),
+        "alfworld": AlfWorld(),
+    }
 )
 OTHERS = Dialect()

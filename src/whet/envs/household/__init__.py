@@ -1,0 +1,1 @@
+"""Household tasks in words: ALFWorld, and two games of TextWorldExpress."""

@@ -1,0 +1,1 @@
+"""WebShop: buy the product that an instruction asks for."""
