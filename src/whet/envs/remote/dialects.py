@@ -77,7 +77,13 @@ def _depth(item: int) -> str:
 
 _CRAFT_SPLITS = {"train": sorted(set(range(544)).difference(_CRAFT_TEST)), "test": _CRAFT_TEST}
 
-_TOOL = Dialect(id_key="env_idx", create={"id": 0}, item_key="id", is_running_total=True, parser="plain")
+
+def _named(text: str) -> str:
+    """The call after `Action:`, as the servers of tools want it, on one line."""
+    return text if "Action:" in text else f"Action: {text}"
+
+
+_TOOL = Dialect(id_key="env_idx", create={"id": 0}, item_key="id", is_running_total=True, action=_named, parser="plain")
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
     {
         "textcraft": Dialect(create={}, first=_observation, splits=_CRAFT_SPLITS, group=_depth),

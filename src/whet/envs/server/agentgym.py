@@ -84,13 +84,16 @@ class _Place:
 
     async def create(self, body: Mapping[str, Any]) -> Any:
         id = self.gym.next_id(self.name)
+        number = _whole(self.dialect.item_key, self.dialect.first_number(id, body))
         session = await self.sessions.create(self.served, self.served.settings, id=f"agentgym/{self.name}/{id}")
         session.notes |= self.dialect.created()
-        return await self._begun(id, session, id) if self.dialect.begins_at_create else {"id": id}
+        if not self.dialect.begins_at_create:
+            return self.dialect.opened(id, None)
+        return self.dialect.opened(id, await self._begun(id, session, number))
 
     async def reset(self, body: Mapping[str, Any]) -> Any:
         id, session = self._session(body)
-        default = 0 if self.dialect.begins_at_create else None
+        default = session.notes.get("number", 0) if self.dialect.begins_at_create else None
         given = body.get(self.dialect.item_key)
         return await self._begun(id, session, _whole(self.dialect.item_key, default if given is None else given))
 
@@ -106,7 +109,8 @@ class _Place:
         return payload
 
     async def close(self, body: Mapping[str, Any]) -> bool:
-        return await self.sessions.close(f"agentgym/{self.name}/{_whole('id', body.get('id'))}")
+        key = self.dialect.id_key
+        return await self.sessions.close(f"agentgym/{self.name}/{_whole(key, body.get(key))}")
 
     async def _begun(self, id: int, session: Session, number: int) -> Any:
         try:
@@ -127,7 +131,7 @@ class _Place:
         return self.dialect.observation(session)
 
     def _session(self, body: Mapping[str, Any]) -> tuple[int, Session]:
-        id = _whole("id", body.get("id"))
+        id = _whole(self.dialect.id_key, body.get(self.dialect.id_key))
         try:
             return id, self.sessions.get(f"agentgym/{self.name}/{id}")
         except WireError as error:

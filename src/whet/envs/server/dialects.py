@@ -23,6 +23,8 @@ Question = Callable[[Any], Any]
 class Dialect:
     """The published form of an environment. This one serves environments that were never published: plug-ins."""
 
+    id_key = "id"
+    """The session's key in requests."""
     item_key = "data_idx"
     """What a reset calls the item."""
     begins_at_create = False
@@ -42,11 +44,23 @@ class Dialect:
         """
         return number
 
+    def first_number(self, id: int, body: Mapping[str, Any]) -> Any:
+        """The item with which a session begins, where it `begins_at_create`."""
+        return id
+
+    def opened(self, id: int, begun: Any) -> Any:
+        """The answer to a create.
+
+        Args:
+            begun: the answer to a reset, where the session `begins_at_create`; else None.
+        """
+        return {"id": id} if begun is None else begun
+
     def created(self) -> dict[str, Any]:
         """What is known of a session before its first reset."""
         return {"done": False, "reward": 0, "deleted": False}
 
-    def begun(self, id: int, number: int, session: Session, answer: Answer) -> dict[str, Any]:
+    def begun(self, id: int, number: int, session: Session, answer: Answer) -> Any:
         """The answer to a reset."""
         return {"id": id, "observation": answer.observation, "reward": 0, "score": 0, "done": False}
 
@@ -54,7 +68,7 @@ class Dialect:
         """The answer to a step."""
         return {**_step(answer), "score": number(session.total)}
 
-    def known(self, session: Session, answered: Mapping[str, Any]) -> dict[str, Any]:
+    def known(self, session: Session, answered: Any) -> dict[str, Any]:
         """What the answer changes in what is known of a session: `detail` shows it."""
         return dict(answered)
 
@@ -180,6 +194,32 @@ class Wordle(_LmrlGym):
         return {"id": id, "observation": answer.observation}
 
 
+class Tools(Dialect):
+    """Weather, movie, academia, sheet and todo: a bare number at create, a bare text at reset, and a running reward."""
+
+    id_key = "env_idx"
+    item_key = "id"
+    begins_at_create = True
+
+    def first_number(self, id: int, body: Mapping[str, Any]) -> Any:
+        return body.get("id", 0)
+
+    def opened(self, id: int, begun: Any) -> Any:
+        return id
+
+    def begun(self, id: int, number: int, session: Session, answer: Answer) -> str:
+        session.notes["number"] = number  # a reset without one begins it again
+        return answer.observation
+
+    def stepped(self, session: Session, answer: Answer) -> dict[str, Any]:
+        return {**_step(answer), "reward": number(session.total)}
+
+    def known(self, session: Session, answered: Any) -> dict[str, Any]:
+        if isinstance(answered, str):
+            return {"observation": answered, "reward": 0, "done": False}
+        return dict(answered)
+
+
 def number(value: float) -> float:
     """A reward as the published servers write it: whole ones as integers."""
     return int(value) if value == int(value) else value
@@ -190,6 +230,13 @@ def _step(answer: Answer) -> dict[str, Any]:
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
-    {"textcraft": TextCraft(), "babyai": BabyAI(), "sciworld": SciWorld(), "maze": Maze(), "wordle": Wordle()}
+    {
+        "textcraft": TextCraft(),
+        "babyai": BabyAI(),
+        "sciworld": SciWorld(),
+        "maze": Maze(),
+        "wordle": Wordle(),
+        **dict.fromkeys(("weather", "movie", "academia", "sheet", "todo"), Tools()),
+    }
 )
 OTHERS = Dialect()

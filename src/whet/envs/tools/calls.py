@@ -158,16 +158,23 @@ def _literal(text: str) -> Any:
                 value = ast.literal_eval(text)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             return None
-    if is_deeper(value, MAX_DEPTH):
-        return None
     try:
-        return _plain(value)
+        return plain_value(value)
     except ValueError:
         return None
 
 
+def plain_value(value: Any) -> Any:
+    """A value of JSON, with lists for tuples.
+
+    Raises: ValueError for what JSON has not, for huge numbers, deep values and half characters.
+    """
+    if is_deeper(value, MAX_DEPTH):
+        raise ValueError("a deep value")
+    return _plain(value)
+
+
 def _plain(value: Any) -> Any:
-    """Raises: ValueError for what JSON has not, for huge numbers and for half characters."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
