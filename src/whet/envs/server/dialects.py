@@ -200,6 +200,12 @@ class Tools(Dialect):
     id_key = "env_idx"
     item_key = "id"
     begins_at_create = True
+    keeps_done = False
+
+    def item(self, number: int, session: Session) -> int:
+        env: Any = session.made
+        env.find(number)  # raises where there is none
+        return number
 
     def first_number(self, id: int, body: Mapping[str, Any]) -> Any:
         return body.get("id", 0)
