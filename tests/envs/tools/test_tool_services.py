@@ -213,6 +213,7 @@ def test_cells_are_found(sheet, query, more, cells):
         ("get_value_by_formula", {"operator": "POWER"}, "POWER"),
         ("get_value_by_formula", {"operator": "MINUS", "position_list": ["C2"]}, "two cells"),
         ("update_cell", {"position": "A1", "value": "x" * 501}, "at most 500 characters"),
+        ("insert_rows", {"values_list": [["x" * 500] * 26] * 2, "row_idx": 2}, "at most 20,000 characters"),
     ],
 )
 def test_what_a_sheet_refuses(sheet, tool, arguments, says):

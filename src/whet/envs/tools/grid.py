@@ -11,6 +11,8 @@ from typing import Any
 from whet.envs.tools.calls import ToolError
 
 MAX_ROWS, MAX_COLUMNS, MAX_TEXT = 200, 26, 500
+MAX_CHARACTERS = 20_000
+"""Of all cells of a sheet together."""
 Position = tuple[int, int]
 """Row and column, from 0."""
 Box = tuple[Position, Position]
@@ -63,6 +65,8 @@ class Grid:
         rows += [[""] * width for _ in range(height - len(rows))]
         for row, texts in enumerate(values, start=start[0]):
             rows[row][start[1] : start[1] + len(texts)] = texts
+        if sum(len(text) for row in rows for text in row) > MAX_CHARACTERS:
+            raise ToolError(f"A sheet holds at most {MAX_CHARACTERS:,} characters.")
         return replace(self, rows=tuple(map(tuple, rows)))
 
     def with_rows(self, index: int, values: Sequence[Sequence[str]]) -> Grid:

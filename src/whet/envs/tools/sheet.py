@@ -25,6 +25,8 @@ from whet.envs.tools.service import FINISH, Service
 MAX_NOTES = MAX_MERGED = 50
 NOT_OPEN = "Please open a sheet before operating it"
 MAX_PATTERN = 100
+MAX_SEARCHED = 60
+"""Characters of a cell that a search reads."""
 _UNSAFE = re.compile(r"\(|\\\d|\\g")
 _REPEATS = re.compile(r"[*+]|\{\d*,\d*\}")
 
@@ -213,7 +215,7 @@ class Sheet(Service):
             name_of((row, column))
             for row, texts in enumerate(self.grid.rows)
             for column, text in enumerate(texts)
-            if in_row in (None, row + 1) and in_column in (None, column + 1) and pattern.search(text[:MAX_PATTERN])
+            if in_row in (None, row + 1) and in_column in (None, column + 1) and pattern.search(text[:MAX_SEARCHED])
         ]
 
     def get_note(self, position: str) -> str:
