@@ -97,9 +97,10 @@ def speed(info: EnvironmentInfo, num_steps: int) -> dict[str, Any]:
 
 
 def text(result: Mapping[str, Any]) -> str:
-    lines = ["# Environments of tools", "", f"`{result['command']}`", "", "Success in percent, and mean reward, over 200 "
-             "test items.", "", "| environment | expert | random | constant | steps a CPU second | resets included | a reset, "
-             "ms | resident MB |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    titles = ["environment", *AGENTS, "steps a CPU second", "resets included", "a reset, ms", "resident MB"]
+    lines = ["# Environments of tools", "", f"`{result['command']}`", ""]
+    lines += ["Success in percent, and mean reward, over 200 test items.", ""]
+    lines += [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for name, found in result["environments"].items():
         cells = [f"{100 * each['success']:.1f} ({each['reward']:.2f})" for each in found["success"].values()]
         numbers = [f"{found['steps_per_s']:,.0f}", f"{found['with_resets_per_s']:,.0f}", f"{found['reset_ms']:.2f}"]
