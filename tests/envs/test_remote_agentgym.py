@@ -64,7 +64,7 @@ DIALECTS = {
                {"state": "p", "reward": 1.0, "done": True, "info": {}}, ("p", 1.0, True)),
     "searchqa": ({"id": 0}, {"env_idx": 7, "id": 3}, "s", "asked", {"env_idx": 7, "action": "look"},
                  {"observation": "p", "reward": 0, "done": False, "info": None}, ("p", 0.0, False)),
-    "weather": ({"id": 0}, {"env_idx": 7, "id": 3}, "s", "asked", {"env_idx": 7, "action": "look"},
+    "weather": ({"id": 0}, {"env_idx": 7, "id": 3}, "s", "asked", {"env_idx": 7, "action": "Action: look"},
                 {"observation": "p", "reward": 1.0, "done": True}, ("p", 1.0, True)),
     "webarena": (None, {"env_idx": 7, "seed": 0, "idx": 3}, {"observation": "o", "sites": [], "object": "buy"},
                  "asked", {"env_idx": 7, "action": "look"},

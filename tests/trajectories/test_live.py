@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -126,7 +127,8 @@ def test_every_function_is_a_tool_and_its_call_the_action(name):
         arguments = dict.fromkeys(parameters["required"], "1")
         assert set(parameters["required"]) <= set(parameters["properties"])
         if set(arguments) == set(parameters["properties"]):
-            assert "{" not in called_action(name, function, arguments)
+            action = called_action(name, function, arguments)
+            assert "{" not in action.removesuffix(json.dumps(arguments))  # a tool's action ends in the arguments
 
 
 def test_an_environment_without_functions_has_one_tool():

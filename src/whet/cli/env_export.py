@@ -67,6 +67,9 @@ FORMS: Mapping[Library, Form] = {
         "uvicorn $module.server.app:app --port 8000",
     ),
 }  # fmt: skip
+ANNOTATIONS = {"string": "str", "number": "float", "integer": "int", "array": "list"}
+ANY_VALUE = "str | int | float | list"
+"""Of an argument whose schema has no type."""
 PLUGINS_BESIDE = {Library.trl: "MODULE", Library.verifiers: "MODULE", Library.openenv: "MODULE/server"}
 """The folder of the file that loads copied plug-ins."""
 
@@ -137,7 +140,8 @@ def _methods(info: EnvironmentInfo) -> list[str]:
         names = [*parameters["required"], *(n for n in parameters["properties"] if n not in parameters["required"])]
         if not all(each.isidentifier() and not keyword.iskeyword(each) for each in (function["name"], *names)):
             raise usage(f"the tool {function['name']!r} of {info.name} can be no method: rename it and its arguments")
-        told = [f"{each}: str" + ("" if each in parameters["required"] else ' = ""') for each in names]
+        types = {each: ANNOTATIONS.get(parameters["properties"][each].get("type", ""), ANY_VALUE) for each in names}
+        told = [f"{each}: {types[each]}" + ("" if each in parameters["required"] else ' = ""') for each in names]
         given = ", ".join(f'"{each}": {each}' for each in names)
         args = "".join(f"\n            {each}: {each.upper()} in the action." for each in names)
         methods.append(

@@ -23,5 +23,10 @@ for _name, _place, _says in (
     ("alfworld", "household.alfworld:ALFWORLD", "household goals in text, with your games (ALFWorld; AgentGym)"),
     ("cookingworld", "household.environment:COOKINGWORLD", "cook a recipe in a house (TextWorldExpress)"),
     ("twc", "household.environment:TWC", "put things where they belong in a house (TextWorldExpress)"),
+    ("weather", "tools.weather_goals:WEATHER", "questions about the weather, by 19 tools (AgentGym)"),
+    ("movie", "tools.movie_goals:MOVIE", "questions about films and people, by 16 tools (AgentGym)"),
+    ("academia", "tools.academia_goals:ACADEMIA", "questions about papers and authors, by 9 tools (AgentGym)"),
+    ("sheet", "tools.sheet_goals:SHEET", "changes to tables, by 20 tools (AgentGym)"),
+    ("todo", "tools.todo_goals:TODO", "questions and changes in a to-do list, by 12 tools (AgentGym)"),
 ):
     ENVIRONMENTS.late(_name, f"{__name__}.{_place}", says=_says)

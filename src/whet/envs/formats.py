@@ -120,7 +120,10 @@ for _name, _parser, _writer in (
     PARSERS.add(_name, _parser, says=_says)
     WRITERS.add(_name, _writer, says=_says)
 
-for _env in ("webshop", "alfworld", "sciworld", "babyai", "textcraft", "maze", "wordle"):
+for _env in (
+    "webshop", "alfworld", "sciworld", "babyai", "textcraft", "maze", "wordle",
+    "weather", "movie", "academia", "sheet", "todo",
+):  # fmt: skip
     for _format, _module, _what in (
         ("function_calling", "function_calls", "a JSON object"),
         ("code_as_action", "code_actions", "a block of Python"),

@@ -28,6 +28,7 @@ from whet.trajectories.function_calls import (
     placeholders,
     templates_of,
 )
+from whet.trajectories.tool_functions import ACADEMIA, MOVIE, SHEET, TODO, WEATHER, ToolTemplate
 
 FENCE = "```"
 MAX_CHARACTERS = 20_000
@@ -65,7 +66,9 @@ def writer_of(functions: Functions, env: str) -> Writer:
         name, arguments = call
         lines = thought.replace("\0", "").splitlines()  # code cannot hold a NUL
         comments = [f"# {line}" if line else "#" for line in lines]
-        code = f"{name}({', '.join(map(repr, arguments.values()))})"
+        is_named = isinstance(functions[name], ToolTemplate)  # a tool's arguments may be left out
+        values = [f"{key}={value!r}" if is_named else repr(value) for key, value in arguments.items()]
+        code = f"{name}({', '.join(values)})"
         return "\n".join([f"{FENCE}python", *comments, code, FENCE])
 
     return write
@@ -111,3 +114,8 @@ BABYAI_PARSER, BABYAI_WRITER = parser_of(BABYAI), writer_of(BABYAI, "babyai")
 TEXTCRAFT_PARSER, TEXTCRAFT_WRITER = parser_of(TEXTCRAFT), writer_of(TEXTCRAFT, "textcraft")
 MAZE_PARSER, MAZE_WRITER = parser_of(MAZE), writer_of(MAZE, "maze")
 WORDLE_PARSER, WORDLE_WRITER = parser_of(WORDLE), writer_of(WORDLE, "wordle")
+WEATHER_PARSER, WEATHER_WRITER = parser_of(WEATHER), writer_of(WEATHER, "weather")
+MOVIE_PARSER, MOVIE_WRITER = parser_of(MOVIE), writer_of(MOVIE, "movie")
+ACADEMIA_PARSER, ACADEMIA_WRITER = parser_of(ACADEMIA), writer_of(ACADEMIA, "academia")
+SHEET_PARSER, SHEET_WRITER = parser_of(SHEET), writer_of(SHEET, "sheet")
+TODO_PARSER, TODO_WRITER = parser_of(TODO), writer_of(TODO, "todo")

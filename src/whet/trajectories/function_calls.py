@@ -1,7 +1,7 @@
 """Replies that call a function: `{"thought": ..., "function_name": ..., "arguments": {...}}`.
 
 Each call stands for a textual action. An environment's functions are data: a name, and a template such as
-`go to {object}`.
+`go to {object}`. Those of environments of tools are in `tool_functions`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from whet.envs.formats import Parsed, Parser, Writer, without_end
 from whet.envs.protocol import EnvError
+from whet.trajectories.tool_functions import ACADEMIA, MOVIE, SHEET, TODO, WEATHER, ToolTemplate
 
 INVALID_ACTION = "Invalid Action."
 """The published clients answer this, then repeat the observation, where a reply cannot be read."""
@@ -97,7 +98,7 @@ def no_function(functions: Functions, env: str, action: str) -> EnvError:
     )
 
 
-def called(functions: Functions, action: str) -> tuple[str, dict[str, str]] | None:
+def called(functions: Functions, action: str) -> tuple[str, dict[str, Any]] | None:
     """The first function that gives this action, and its arguments. None: there is none."""
     for name, templates in functions.items():
         for template in templates_of(templates):
@@ -114,6 +115,8 @@ def action_of(functions: Functions, name: str, arguments: Any) -> str:
     """
     if name not in functions:
         raise ValueError("no such function")
+    if isinstance(template := functions[name], ToolTemplate):
+        return template.action(arguments)
     return fill(fitting(templates_of(functions[name]), arguments), arguments)
 
 
@@ -131,11 +134,13 @@ def fill(template: str, arguments: Mapping[str, Any]) -> str:
     return _PLACEHOLDER.sub(lambda placeholder: _value(placeholder[1], arguments[placeholder[1]]), template)
 
 
-def match(template: str, action: str) -> dict[str, str] | None:
+def match(template: str, action: str) -> dict[str, Any] | None:
     """The arguments with which the template gives this action. None: there are none.
 
     The first place of a text that stands between two arguments separates them.
     """
+    if isinstance(template, ToolTemplate):
+        return template.arguments(action)
     begin, *rest = _PLACEHOLDER.split(template)
     if not action.startswith(begin):
         return None
@@ -218,6 +223,11 @@ FUNCTIONS: Mapping[str, Functions] = {
     "textcraft": TEXTCRAFT,
     "maze": MAZE,
     "wordle": WORDLE,
+    "weather": WEATHER,
+    "movie": MOVIE,
+    "academia": ACADEMIA,
+    "sheet": SHEET,
+    "todo": TODO,
 }
 """By environment."""
 
@@ -238,3 +248,8 @@ BABYAI_PARSER, BABYAI_WRITER = parser_of(BABYAI), writer_of(BABYAI, "babyai")
 TEXTCRAFT_PARSER, TEXTCRAFT_WRITER = parser_of(TEXTCRAFT), writer_of(TEXTCRAFT, "textcraft")
 MAZE_PARSER, MAZE_WRITER = parser_of(MAZE), writer_of(MAZE, "maze")
 WORDLE_PARSER, WORDLE_WRITER = parser_of(WORDLE), writer_of(WORDLE, "wordle")
+WEATHER_PARSER, WEATHER_WRITER = parser_of(WEATHER), writer_of(WEATHER, "weather")
+MOVIE_PARSER, MOVIE_WRITER = parser_of(MOVIE), writer_of(MOVIE, "movie")
+ACADEMIA_PARSER, ACADEMIA_WRITER = parser_of(ACADEMIA), writer_of(ACADEMIA, "academia")
+SHEET_PARSER, SHEET_WRITER = parser_of(SHEET), writer_of(SHEET, "sheet")
+TODO_PARSER, TODO_WRITER = parser_of(TODO), writer_of(TODO, "todo")

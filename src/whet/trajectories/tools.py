@@ -22,6 +22,7 @@ from whet.trajectories.function_calls import (
     placeholders,
     templates_of,
 )
+from whet.trajectories.tool_functions import ToolTemplate
 
 ACT = "act"
 """The tool of environments without functions."""
@@ -39,6 +40,9 @@ def tools_of(environment: str) -> list[dict[str, Any]]:
         return [function(ACT, "Does an action.", {ACTION: text}, [ACTION])]
     tools = []
     for name, templates in FUNCTIONS[environment].items():
+        if isinstance(templates, ToolTemplate):
+            tools.append(function(name, templates.tool.says, templates.properties(), templates.required()))
+            continue
         forms = [set(placeholders(template)) for template in templates_of(templates)]
         names = dict.fromkeys(found for template in templates_of(templates) for found in placeholders(template))
         properties = {each: {"type": "integer" if each in NUMBERS else "string"} for each in names}
@@ -103,7 +107,7 @@ def writer_of(functions: Functions, env: str) -> Writer:
     return write
 
 
-def _typed(texts: Mapping[str, str]) -> dict[str, str | int]:
+def _typed(texts: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments as their schemas have them. A number with zeros before it stays a text, or they would be lost."""
     return {key: int(text) if key in NUMBERS and str(int(text)) == text else text for key, text in texts.items()}
 
@@ -124,4 +128,9 @@ BABYAI_PARSER, BABYAI_WRITER = parser_of(FUNCTIONS["babyai"]), writer_of(FUNCTIO
 TEXTCRAFT_PARSER, TEXTCRAFT_WRITER = parser_of(FUNCTIONS["textcraft"]), writer_of(FUNCTIONS["textcraft"], "textcraft")
 MAZE_PARSER, MAZE_WRITER = parser_of(FUNCTIONS["maze"]), writer_of(FUNCTIONS["maze"], "maze")
 WORDLE_PARSER, WORDLE_WRITER = parser_of(FUNCTIONS["wordle"]), writer_of(FUNCTIONS["wordle"], "wordle")
+WEATHER_PARSER, WEATHER_WRITER = parser_of(FUNCTIONS["weather"]), writer_of(FUNCTIONS["weather"], "weather")
+MOVIE_PARSER, MOVIE_WRITER = parser_of(FUNCTIONS["movie"]), writer_of(FUNCTIONS["movie"], "movie")
+ACADEMIA_PARSER, ACADEMIA_WRITER = parser_of(FUNCTIONS["academia"]), writer_of(FUNCTIONS["academia"], "academia")
+SHEET_PARSER, SHEET_WRITER = parser_of(FUNCTIONS["sheet"]), writer_of(FUNCTIONS["sheet"], "sheet")
+TODO_PARSER, TODO_WRITER = parser_of(FUNCTIONS["todo"]), writer_of(FUNCTIONS["todo"], "todo")
 ACT_PARSER, ACT_WRITER = parser_of(ACTS), writer_of(ACTS, "an environment")

@@ -11,10 +11,9 @@ from whet.envs import ENVIRONMENTS
 
 @pytest.fixture(scope="module")
 def address():
-    with env_server("textcraft", "babyai", "maze", "wordle", "webshop", more={"wild": wild()}, capacity=64) as (
-        place,
-        _,
-    ):
+    with env_server(
+        "textcraft", "babyai", "maze", "wordle", "webshop", "todo", more={"wild": wild()}, capacity=64
+    ) as (place, _):
         yield place
 
 
@@ -141,6 +140,31 @@ def test_wordle(address):
         "deleted": False,
         "seed": 4,
     }
+
+
+def test_tools(address):
+    """A bare number at create, a bare text at reset, and the reward of the episode so far."""
+    gym = Gym(address, "todo")
+    info = ENVIRONMENTS.get("todo")
+    env = info.make()
+    id = gym.post("create", id=5)
+    assert id == 0
+    assert gym.get("observation", env_idx=id) == env.reset(5)[0]
+    assert gym.post("reset", env_idx=id, id=3) == env.reset(3)[0]
+    assert gym.post("reset", env_idx=id) == env.reset(3)[0]  # the same again
+    total = 0.0
+    for thought, action in info.expert(env):
+        observation, reward, done, _, _ = env.step(action)
+        total += reward
+        answer = {"observation": observation, "reward": int(total), "done": done}
+        assert gym.post("step", env_idx=id, action=f"Thought: {thought}\n\nAction: {action}") == answer
+        if done:
+            break
+    assert total == 1
+    assert gym.get("observation", env_idx=id) == observation
+    assert "error" in gym.post("step", env_idx=id, action="look")
+    assert "error" in gym.post("reset", env_idx=id, id=5000)
+    assert gym.post("close", env_idx=id) is True  # which the published server lacks
 
 
 def test_a_plugin_is_served_in_the_plainest_dialect(address):

@@ -24,7 +24,13 @@ CLIENTS = {
     "wordle": "WordleEnvClient",
     "sciworld": "SciworldEnvClient",
     "webshop": "WebshopEnvClient",
+    "weather": "WeatherEnvClient",
+    "movie": "MovieEnvClient",
+    "academia": "AcademiaEnvClient",
+    "sheet": "SheetEnvClient",
+    "todo": "TodoEnvClient",
 }
+TOOLS = ("weather", "movie", "academia", "sheet", "todo")
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(not CHECKOUT, reason="WHET_AGENTGYM names no checkout of AgentGym, whose clients this runs"),
@@ -64,12 +70,13 @@ def test_episodes_equal_those_in_this_process(name, clients, capsys):
                 thought, action = next(moves)
                 observation, reward, terminated, truncated, _ = env.step(action)
                 total, is_over = total + reward, terminated or truncated
-                out = client.step(f"Thought:\n{thought.replace('Action:', '')}\n\nAction:\n{action}")
+                after = " " if name in TOOLS else "\n"  # on one line, as the tools' own servers want it
+                out = client.step(f"Thought:\n{thought.replace('Action:', '')}\n\nAction:{after}{action}")
                 if name == "babyai" and terminated:
                     assert "The task is completed." in out.state
                     observation = observation.replace("\nAvail", "\n The task is completed.\nAvail")
                 assert out.state == observation
-                assert out.reward == (total if name in ("babyai", "sciworld") else reward)
+                assert out.reward == (total if name in ("babyai", "sciworld", *TOOLS) else reward)
                 assert out.done == is_over
                 num_steps += 1
             assert info.is_success(total) or name == "wordle"

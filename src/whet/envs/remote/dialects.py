@@ -6,7 +6,7 @@ The facts are those of their servers and clients (AgentGym 3ef9235).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -79,7 +79,35 @@ def _depth(item: int) -> str:
 
 _CRAFT_SPLITS = {"train": sorted(set(range(544)).difference(_CRAFT_TEST)), "test": _CRAFT_TEST}
 
-_TOOL = Dialect(id_key="env_idx", create={"id": 0}, item_key="id", is_running_total=True, parser="plain")
+
+def _named(text: str) -> str:
+    """The call after `Action:`, as the servers of tools want it, on one line."""
+    return text if "Action:" in text else f"Action: {text}"
+
+
+_TOOL = Dialect(id_key="env_idx", create={"id": 0}, item_key="id", is_running_total=True, action=_named, parser="plain")
+_TOOL_GOALS = {"weather": 343, "movie": 238, "academia": 20, "sheet": 20, "todo": 155}
+_TOOL_TEST = {
+    "weather": (4, 12, 16, 17, 18, 20, 22, 39, 61, 105, 211, 217, 272, 296, 298, 311, 319, 322, 323, 327),
+    "movie": (1, 3, 5, 9, 13, 20, 23, 44, 54, 55, 56, 63, 78, 89, 94, 97, 109, 113, 125, 223),
+    "todo": (19, 20, 21, 24, 26, 28, 32, 33, 34, 37, 41, 53, 57, 65, 67, 69, 73, 76, 104, 115),
+}
+"""AgentEval's items of tools. All of academia's and sheet's are."""
+_TOOL_UNUSED = {
+    "weather": (142, 260, 285, 287, 289, 302, 305, 312, 317, 328, 330, 332),
+    "movie": (171, 176, 212),
+}
+"""Goals that neither AgentEval nor AgentTraj-L has."""
+
+
+def _tool(name: str) -> Dialect:
+    """The dialect of an environment of tools."""
+    items = range(_TOOL_GOALS[name])
+    test = _TOOL_TEST.get(name, tuple(items))
+    train = tuple(item for item in items if item not in test and item not in _TOOL_UNUSED.get(name, ()))
+    return replace(_TOOL, splits={"train": train, "test": test} if train else {"test": test})
+
+
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
     {
         "textcraft": Dialect(create={}, first=_observation, splits=_CRAFT_SPLITS, group=_depth),
@@ -109,7 +137,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             parser="plain",
             splits={"train": range(51713, 221328), "test": range(51713)},
         ),
-        **dict.fromkeys(("weather", "movie", "academia", "todo", "sheet"), _TOOL),
+        **{name: _tool(name) for name in _TOOL_GOALS},
         "webarena": Dialect(id_key="env_idx", item_key="idx", reset={"seed": 0}, has_flags=True, parser="plain"),
     }
 )

@@ -91,13 +91,16 @@ class _Place:
 
     async def create(self, body: Mapping[str, Any]) -> Any:
         id = self.gym.next_id(self.name)
+        number = _whole(self.dialect.item_key, self.dialect.first_number(id, body))
         session = await self.sessions.create(self.served, self.served.settings, id=f"agentgym/{self.name}/{id}")
         session.notes |= self.dialect.created()
-        return await self._begun(id, session, id) if self.dialect.begins_at_create else self.dialect.given(id)
+        if not self.dialect.begins_at_create:
+            return self.dialect.opened(id, None)
+        return self.dialect.opened(id, await self._begun(id, session, number))
 
     async def reset(self, body: Mapping[str, Any]) -> Any:
         id, session = self._session(body)
-        default = 0 if self.dialect.begins_at_create else None
+        default = session.notes.get("number", 0) if self.dialect.begins_at_create else None
         given = body.get(self.dialect.item_key)
         return await self._begun(id, session, _whole(self.dialect.item_key, default if given is None else given))
 

@@ -49,13 +49,21 @@ class Dialect:
         """
         return number
 
+    def first_number(self, id: int, body: Mapping[str, Any]) -> Any:
+        """The item with which a session begins, where it `begins_at_create`."""
+        return id
+
+    def opened(self, id: int, begun: Any) -> Any:
+        """The answer to a create.
+
+        Args:
+            begun: the answer to a reset, where the session `begins_at_create`; else None.
+        """
+        return {"id": id} if begun is None else begun
+
     def created(self) -> dict[str, Any]:
         """What is known of a session before its first reset."""
         return {"done": False, "reward": 0, "deleted": False}
-
-    def given(self, id: int) -> Any:
-        """The answer to a create that begins no episode."""
-        return {"id": id}
 
     def begun(self, id: int, number: int, session: Session, answer: Answer) -> Any:
         """The answer to a reset."""
@@ -65,7 +73,7 @@ class Dialect:
         """The answer to a step."""
         return {**_step(answer), "score": number(session.total)}
 
-    def known(self, session: Session, answered: Mapping[str, Any]) -> dict[str, Any]:
+    def known(self, session: Session, answered: Any) -> dict[str, Any]:
         """What the answer changes in what is known of a session: `detail` shows it."""
         return dict(answered)
 
@@ -198,7 +206,7 @@ class _Bare(Dialect):
     keeps_done = False
     error_status = 500
 
-    def given(self, id: int) -> Any:
+    def opened(self, id: int, begun: Any) -> Any:
         return id
 
     def item(self, number: int, session: Session) -> int:
@@ -259,6 +267,38 @@ class AlfWorld(Dialect):
         return {"done": False, "reward": 0, **answered}
 
 
+class Tools(Dialect):
+    """Weather, movie, academia, sheet and todo: a bare number at create, a bare text at reset, and a running reward."""
+
+    id_key = "env_idx"
+    item_key = "id"
+    begins_at_create = True
+    keeps_done = False
+
+    def item(self, number: int, session: Session) -> int:
+        env: Any = session.made
+        env.find(number)  # raises where there is none
+        return number
+
+    def first_number(self, id: int, body: Mapping[str, Any]) -> Any:
+        return body.get("id", 0)
+
+    def opened(self, id: int, begun: Any) -> Any:
+        return id
+
+    def begun(self, id: int, number: int, session: Session, answer: Answer) -> str:
+        session.notes["number"] = number  # a reset without one begins it again
+        return answer.observation
+
+    def stepped(self, session: Session, answer: Answer) -> dict[str, Any]:
+        return {**_step(answer), "reward": number(session.total)}
+
+    def known(self, session: Session, answered: Any) -> dict[str, Any]:
+        if isinstance(answered, str):
+            return {"observation": answered, "reward": 0, "done": False}
+        return dict(answered)
+
+
 def number(value: float) -> float:
     """A reward as the published servers write it: whole ones as integers."""
     return int(value) if value == int(value) else value
@@ -277,6 +317,9 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         "wordle": Wordle(),
         "webshop": WebShop(),
         "alfworld": AlfWorld(),
+
+
+        **dict.fromkeys(("weather", "movie", "academia", "sheet", "todo"), Tools()),
     }
 )
 OTHERS = Dialect()

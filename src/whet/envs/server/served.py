@@ -16,7 +16,7 @@ from whet.errors import text_of
 from whet.registry import UnknownName
 from whet.types import in_brief
 
-QUICK = frozenset({"textcraft", "maze", "wordle"})
+QUICK = frozenset({"textcraft", "maze", "wordle", "weather", "movie", "academia", "sheet", "todo"})
 """Environments of whet whose calls take microseconds and wait for nothing. They run in the server's own thread; all
 others get one each, as theirs may hang."""
 
