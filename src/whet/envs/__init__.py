@@ -19,5 +19,6 @@ for _name, _place, _says in (
         "sciworld.environment:SCIWORLD",
         "experiments of elementary science (scienceworld; AgentGym)",
     ),
+    ("sqlgym", "sql.environment:SQLGYM", "answer a question by one SQL query over SQLite (BIRD; AgentGym)"),
 ):
     ENVIRONMENTS.late(_name, f"{__name__}.{_place}", says=_says)

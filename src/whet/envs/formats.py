@@ -15,6 +15,7 @@ from whet.registry import Registry
 THOUGHT, ACTION = "Thought:", "Action:"
 END_MARK = "</s>"
 """Llama 2's end of text, which the clients of some environments take off."""
+BLOCK, SQL_BLOCK = "```", "```sql"
 ONLY_ONE = "Error: Only one 'Action' is allowed per response. Please adjust your response."
 _LINE_AFTER = re.compile(r"Action:\s*(.*?)(?=\n|$)", re.DOTALL)
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9, ]+")
@@ -89,6 +90,17 @@ def plain(text: str) -> Parsed:
     return Parsed("", text.strip())
 
 
+def sql(text: str) -> Parsed:
+    """The last block of SQL, up to the next three backticks; without any, the whole text up to them (sqlgym)."""
+    before, mark, _ = text.rpartition(SQL_BLOCK)
+    return Parsed(_thought(before.rstrip().removesuffix(ACTION)) if mark else "", query_in(text))
+
+
+def query_in(text: str) -> str:
+    """What stands in the last block of SQL, or the text itself."""
+    return text.rpartition(SQL_BLOCK)[2].partition(BLOCK)[0].strip()
+
+
 def without_end(text: str) -> str:
     # The clients of maze and Wordle cut five characters for this mark of four, and so the action's last one where no
     # space stands before the mark. That is not intended.
@@ -105,6 +117,10 @@ def write_react(thought: str, action: str) -> str:
     return f"{THOUGHT}\n{thought}\n\n{ACTION}\n{action}"
 
 
+def write_sql(thought: str, action: str) -> str:
+    return f"{THOUGHT}\n{thought}\n\n{ACTION} {SQL_BLOCK}\n{action}\n{BLOCK}"
+
+
 def write_plain(thought: str, action: str) -> str:
     """The format has no place for the thought, which is left out."""
     return action
@@ -114,6 +130,7 @@ for _name, _parser, _writer in (
     ("react", react, write_react),
     ("cleaned", cleaned, write_react),
     ("after_action", after_action, write_react),
+    ("sql", sql, write_sql),
     ("plain", plain, write_plain),
 ):
     _says = (_parser.__doc__ or "").partition("\n")[0]

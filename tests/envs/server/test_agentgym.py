@@ -11,7 +11,10 @@ from whet.envs import ENVIRONMENTS
 
 @pytest.fixture(scope="module")
 def address():
-    with env_server("textcraft", "babyai", "maze", "wordle", more={"wild": wild()}, capacity=64) as (place, _):
+    with env_server("textcraft", "babyai", "maze", "wordle", "sqlgym", more={"wild": wild()}, capacity=64) as (
+        place,
+        _,
+    ):
         yield place
 
 
@@ -188,3 +191,29 @@ def test_an_unknown_environment_or_path_is_404(address):
     assert httpx.post(f"{address}/agentgym/mase/create").status_code == 404
     assert httpx.post(f"{address}/agentgym/maze/render", json={}).status_code == 404
     assert httpx.get(f"{address}/agentgym/maze/filtered_vocab").status_code == 404
+
+
+def test_sqlgym(address):
+    gym = Gym(address, "sqlgym")
+    env = ENVIRONMENTS.get("sqlgym").make()
+    id, other = gym.post("create"), gym.post("create")
+    assert type(id) is int
+    assert gym.get("list_envs") == [id, other]
+    item = ENVIRONMENTS.get("sqlgym").splits()["test"][0]
+    first = env.reset(item)[0]
+    assert gym.post("reset", env_idx=id, item_id=item) == [first, None]
+    assert gym.get("observation", env_idx=id) == first
+    state, reward, done = env.step(env.gold)[:3]
+    assert gym.post("step", env_idx=id, action=env.gold) == {
+        "state": state,
+        "reward": reward,
+        "done": done,
+        "info": {"ground_truth": env.gold},
+    }
+    assert (reward, done) == (1, True)
+    assert gym.get("observation", env_idx=id) == first
+    assert "has finished" in gym.post("step", 500, env_idx=id, action=env.gold)["error"]
+    assert "give path=FOLDER" in gym.post("reset", 500, env_idx=other, item_id=931)["error"]
+    assert gym.post("close", env_idx=other) is True
+    assert gym.get("list_envs") == [id]
+    assert "not valid" in gym.post("step", 500, env_idx=other, action="SELECT 1")["error"]

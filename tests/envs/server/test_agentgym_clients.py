@@ -15,6 +15,7 @@ import pytest
 
 from support.env_server import env_server
 from whet.envs import ENVIRONMENTS
+from whet.envs.formats import write
 
 CHECKOUT = os.environ.get("WHET_AGENTGYM", "")
 CLIENTS = {
@@ -23,6 +24,7 @@ CLIENTS = {
     "maze": "MazeEnvClient",
     "wordle": "WordleEnvClient",
     "sciworld": "SciworldEnvClient",
+    "sqlgym": "SqlGymEnvClient",
 }
 pytestmark = [
     pytest.mark.integration,
@@ -63,7 +65,7 @@ def test_episodes_equal_those_in_this_process(name, clients, capsys):
                 thought, action = next(moves)
                 observation, reward, terminated, truncated, _ = env.step(action)
                 total, is_over = total + reward, terminated or truncated
-                out = client.step(f"Thought:\n{thought.replace('Action:', '')}\n\nAction:\n{action}")
+                out = client.step(write(thought.replace("Action:", ""), action, info.parser))
                 if name == "babyai" and terminated:
                     assert "The task is completed." in out.state
                     observation = observation.replace("\nAvail", "\n The task is completed.\nAvail")

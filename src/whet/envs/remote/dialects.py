@@ -10,17 +10,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from whet.envs.formats import query_in
+
 Fields = Mapping[str, Any]
 NOTHING: Fields = MappingProxyType({})
 
 
 def _raw(text: str) -> str:
     return text
-
-
-def _query(text: str) -> str:
-    """What stands in the last SQL block of a reply."""
-    return text.rpartition("```sql")[2].partition("```")[0].strip()
 
 
 def _described(answer: Fields) -> str:
@@ -96,8 +93,8 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             id_key="env_idx",
             item_key="item_id",
             text_key="state",
-            action=_query,
-            parser="plain",
+            action=query_in,
+            parser="sql",
             splits={"train": range(9428), "test": range(9428, 10962)},
         ),
         "searchqa": Dialect(

@@ -40,13 +40,14 @@ class AgentGym:
         if served is None:
             known = ", ".join(self.served)
             raise WireError("unknown_environment", f"there is no environment {in_brief(name)} here; choose of: {known}")
-        place = _Place(self, served, DIALECTS.get(name, OTHERS))
+        dialect = DIALECTS.get(name, OTHERS)
+        place = _Place(self, served, dialect)
         try:
             return answered(await place.answer(request, path))
         except WireError as error:
             if error.code == "unknown_url":
                 raise
-            status = {"full": 503, "bad_request": 422}.get(error.code, 200)
+            status = {"full": 503, "bad_request": 422}.get(error.code, dialect.error_status)
             response = answered({"error": error.message}, status)
             if status == 503:
                 response.headers["Retry-After"] = str(RETRY_AFTER_S)
@@ -55,6 +56,10 @@ class AgentGym:
     def next_id(self, name: str) -> int:
         self._num_created[name] += 1
         return self._num_created[name] - 1
+
+    def open_ids(self, name: str) -> list[int]:
+        """The ids of an environment's sessions that are open, in the order of their creation."""
+        return [id for id in range(self._num_created[name]) if self.sessions.is_open(f"agentgym/{name}/{id}")]
 
     def was_given(self, name: str, id: int) -> bool:
         return id < self._num_created[name]
@@ -76,6 +81,8 @@ class _Place:
             return f"This is environment {self.name}."
         elif path in self.dialect.lists:
             return self.dialect.lists[path]
+        elif path == "list_envs" and self.dialect.lists_ids:
+            return self.gym.open_ids(self.name)
         elif path in ("observation", "detail") or path in self.dialect.questions:
             id, session = self._session(request.query_params)
             self._check_under_way(id, session)
@@ -86,7 +93,7 @@ class _Place:
         id = self.gym.next_id(self.name)
         session = await self.sessions.create(self.served, self.served.settings, id=f"agentgym/{self.name}/{id}")
         session.notes |= self.dialect.created()
-        return await self._begun(id, session, id) if self.dialect.begins_at_create else {"id": id}
+        return await self._begun(id, session, id) if self.dialect.begins_at_create else self.dialect.given(id)
 
     async def reset(self, body: Mapping[str, Any]) -> Any:
         id, session = self._session(body)
@@ -106,7 +113,7 @@ class _Place:
         return payload
 
     async def close(self, body: Mapping[str, Any]) -> bool:
-        return await self.sessions.close(f"agentgym/{self.name}/{_whole('id', body.get('id'))}")
+        return await self.sessions.close(f"agentgym/{self.name}/{self._id(body)}")
 
     async def _begun(self, id: int, session: Session, number: int) -> Any:
         try:
@@ -127,13 +134,16 @@ class _Place:
         return self.dialect.observation(session)
 
     def _session(self, body: Mapping[str, Any]) -> tuple[int, Session]:
-        id = _whole("id", body.get("id"))
+        id = self._id(body)
         try:
             return id, self.sessions.get(f"agentgym/{self.name}/{id}")
         except WireError as error:
             is_told = error.code == "expired" or (self.dialect.keeps_closed and self.gym.was_given(self.name, id))
             message = f"The task with environment {id} has been deleted." if is_told else f"The id {id} is not valid."
             raise WireError(error.code, message) from error
+
+    def _id(self, body: Mapping[str, Any]) -> int:
+        return _whole(self.dialect.id_key, body.get(self.dialect.id_key))
 
     def _check_under_way(self, id: int, session: Session) -> None:
         if self.dialect.keeps_done and session.notes["done"]:

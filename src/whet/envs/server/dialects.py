@@ -23,8 +23,14 @@ Question = Callable[[Any], Any]
 class Dialect:
     """The published form of an environment. This one serves environments that were never published: plug-ins."""
 
+    id_key = "id"
+    """What requests call the session."""
     item_key = "data_idx"
     """What a reset calls the item."""
+    error_status = 200
+    """Of an answer that is an error."""
+    lists_ids = False
+    """Whether `GET /list_envs` gives the ids of all sessions."""
     begins_at_create = False
     keeps_done = True
     """Whether calls other than reset are refused once an episode is done."""
@@ -46,7 +52,11 @@ class Dialect:
         """What is known of a session before its first reset."""
         return {"done": False, "reward": 0, "deleted": False}
 
-    def begun(self, id: int, number: int, session: Session, answer: Answer) -> dict[str, Any]:
+    def given(self, id: int) -> Any:
+        """The answer to a create that begins no episode."""
+        return {"id": id}
+
+    def begun(self, id: int, number: int, session: Session, answer: Answer) -> Any:
         """The answer to a reset."""
         return {"id": id, "observation": answer.observation, "reward": 0, "score": 0, "done": False}
 
@@ -180,6 +190,53 @@ class Wordle(_LmrlGym):
         return {"id": id, "observation": answer.observation}
 
 
+class _Bare(Dialect):
+    """Ids are bare numbers, and called `env_idx`. An error is no status 200: these clients look at nothing else."""
+
+    id_key = "env_idx"
+    keeps_done = False
+    error_status = 500
+
+    def given(self, id: int) -> Any:
+        return id
+
+    def item(self, number: int, session: Session) -> int:
+        env: Any = session.made
+        env.check_item(number)  # raises where there is none
+        return number
+
+    def known(self, session: Session, answered: Any) -> dict[str, Any]:
+        return {}
+
+    def observation(self, session: Session) -> Any:
+        return session.has_begun().observation
+
+
+class SqlGym(_Bare):
+    """The action is a query. The item is one of the generated ones, or of the server's own folder of BIRD."""
+
+    item_key = "item_id"
+    lists_ids = True
+
+    def begun(self, id: int, number: int, session: Session, answer: Answer) -> Any:
+        session.notes["first"] = answer.observation
+        return [answer.observation, None]
+
+    def stepped(self, session: Session, answer: Answer) -> dict[str, Any]:
+        env: Any = session.made
+        step = _step(answer)
+        return {
+            "state": step["observation"],
+            "reward": step["reward"],
+            "done": step["done"],
+            "info": {"ground_truth": env.gold},
+        }
+
+    def observation(self, session: Session) -> Any:
+        """The first one, also after a step."""
+        return session.notes["first"]
+
+
 def number(value: float) -> float:
     """A reward as the published servers write it: whole ones as integers."""
     return int(value) if value == int(value) else value
@@ -190,6 +247,13 @@ def _step(answer: Answer) -> dict[str, Any]:
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
-    {"textcraft": TextCraft(), "babyai": BabyAI(), "sciworld": SciWorld(), "maze": Maze(), "wordle": Wordle()}
+    {
+        "textcraft": TextCraft(),
+        "babyai": BabyAI(),
+        "sciworld": SciWorld(),
+        "maze": Maze(),
+        "wordle": Wordle(),
+        "sqlgym": SqlGym(),
+    }
 )
 OTHERS = Dialect()

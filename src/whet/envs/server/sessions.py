@@ -52,6 +52,9 @@ class Sessions:
         """Environments that count against the capacity, including those that hang or are being closed."""
         return len(self._open) + self._num_ending
 
+    def is_open(self, id: str) -> bool:
+        return id in self._open
+
     # --- a session's life ---------------------------------------------------------------------------------------------
 
     async def create(
