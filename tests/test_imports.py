@@ -132,7 +132,7 @@ LATE = (
     "httpx",  # comes with openai
     "websockets",
     *("trackio", "wandb", "mlflow", "llguidance"),
-    *("scienceworld", "py4j", "minigrid", "gymnasium", "verifiers"),
+    *("scienceworld", "py4j", "minigrid", "gymnasium", "bm25s", "verifiers"),
 )
 """Optional or slow: a function may import them."""
 

@@ -20,5 +20,6 @@ for _name, _place, _says in (
         "experiments of elementary science (scienceworld; AgentGym)",
     ),
     ("sqlgym", "sql.environment:SQLGYM", "answer a question by one SQL query over SQLite (BIRD; AgentGym)"),
+    ("searchqa", "searchqa.environment:SEARCHQA", "search documents, hop by hop, and answer (AgentGym-RL)"),
 ):
     ENVIRONMENTS.late(_name, f"{__name__}.{_place}", says=_says)

@@ -11,7 +11,9 @@ from whet.envs import ENVIRONMENTS
 
 @pytest.fixture(scope="module")
 def address():
-    with env_server("textcraft", "babyai", "maze", "wordle", "sqlgym", more={"wild": wild()}, capacity=64) as (
+    with env_server(
+        "textcraft", "babyai", "maze", "wordle", "sqlgym", "searchqa", more={"wild": wild()}, capacity=64
+    ) as (
         place,
         _,
     ):
@@ -217,3 +219,30 @@ def test_sqlgym(address):
     assert gym.post("close", env_idx=other) is True
     assert gym.get("list_envs") == [id]
     assert "not valid" in gym.post("step", 500, env_idx=other, action="SELECT 1")["error"]
+
+
+def test_searchqa(address):
+    pytest.importorskip("bm25s", reason="bm25s is not installed")
+    gym = Gym(address, "searchqa")
+    env = ENVIRONMENTS.get("searchqa").make()
+    id = gym.post("create", id=0)
+    assert type(id) is int
+    assert "error" in gym.post("step", 500, env_idx=id, action="<answer>x</answer>")
+    item = ENVIRONMENTS.get("searchqa").splits()["test"][0]
+    first = env.reset(item)[0]
+    assert gym.post("reset", env_idx=id, id=item) == first
+    for action in ("<think>so</think><search>Works</search>", "look", "<answer>x</answer>"):
+        says = env.step(action)[0]
+        assert gym.post("step", env_idx=id, action=action) == {
+            "observation": says,
+            "reward": 0,
+            "done": False,
+            "info": None,
+        }
+    assert gym.get("observation", env_idx=id) == first
+    right = f"<answer>{env.question.answers[0]}</answer>"
+    assert gym.post("step", env_idx=id, action=right)["reward"] == 1
+    assert "triviaqa: give path=FOLDER" in gym.post("reset", 500, env_idx=id, id=12545)["error"]
+    assert gym.post("reset", env_idx=id, id=item) == first
+    assert gym.post("close", env_idx=id) is True
+    assert gym.post("close", env_idx=id) is False

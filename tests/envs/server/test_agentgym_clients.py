@@ -25,6 +25,7 @@ CLIENTS = {
     "wordle": "WordleEnvClient",
     "sciworld": "SciworldEnvClient",
     "sqlgym": "SqlGymEnvClient",
+    "searchqa": "SearchQAEnvClient",
 }
 pytestmark = [
     pytest.mark.integration,

@@ -101,7 +101,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             id_key="env_idx",
             create={"id": 0},
             item_key="id",
-            parser="plain",
+            parser="tags",
             splits={"train": range(51713, 221328), "test": range(51713)},
         ),
         **dict.fromkeys(("weather", "movie", "academia", "todo", "sheet"), _TOOL),

@@ -209,7 +209,8 @@ class _Bare(Dialect):
         return {}
 
     def observation(self, session: Session) -> Any:
-        return session.has_begun().observation
+        """The first one, also after a step."""
+        return session.notes["first"]
 
 
 class SqlGym(_Bare):
@@ -232,9 +233,18 @@ class SqlGym(_Bare):
             "info": {"ground_truth": env.gold},
         }
 
-    def observation(self, session: Session) -> Any:
-        """The first one, also after a step."""
-        return session.notes["first"]
+
+class SearchQA(_Bare):
+    """The action is a whole reply. The item is one of the generated ones, or of the server's own folder."""
+
+    item_key = "id"
+
+    def begun(self, id: int, number: int, session: Session, answer: Answer) -> Any:
+        session.notes["first"] = answer.observation
+        return answer.observation
+
+    def stepped(self, session: Session, answer: Answer) -> dict[str, Any]:
+        return {**_step(answer), "info": None}
 
 
 def number(value: float) -> float:
@@ -254,6 +264,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         "maze": Maze(),
         "wordle": Wordle(),
         "sqlgym": SqlGym(),
+        "searchqa": SearchQA(),
     }
 )
 OTHERS = Dialect()
