@@ -132,7 +132,7 @@ LATE = (
     "httpx",  # comes with openai
     "websockets",
     *("trackio", "wandb", "mlflow", "llguidance"),
-    *("scienceworld", "py4j", "minigrid", "gymnasium", "verifiers"),
+    *("scienceworld", "py4j", "minigrid", "gymnasium", "bm25s", "verifiers"),
     *("textworld_express", "textworld", "alfworld"),
 )
 """Optional or slow: a function may import them."""

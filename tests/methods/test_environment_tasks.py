@@ -200,3 +200,15 @@ def test_goals_of_some_subgroups_are_taken_in_all_splits():
 def test_subgroups_that_are_not_there_are_named(env, said):
     with pytest.raises(ConfigError, match=re.escape(said)):
         load_environment_tasks(EnvironmentData(env=[env], groups=("depth 9",)))
+
+
+def test_rules_of_queries_and_searches_end_in_an_example_of_their_form():
+    queries, searches = ENVIRONMENTS.get("sqlgym"), ENVIRONMENTS.get("searchqa")
+    assert rules_of(queries).text.endswith("Action: ```sql\nSELECT name FROM pilots WHERE rank = 'captain'\n```")
+    assert rules_of(queries, "plain").text.endswith("the block:\n\nSELECT name FROM pilots WHERE rank = 'captain'")
+    assert rules_of(searches).text.endswith("</think>\n<search>Ada Brandt birthplace</search>")
+    assert rules_of(searches, "plain").text.endswith("one answer:\n\n<search>Ada Brandt birthplace</search>")
+    for info in (queries, searches):
+        assert "Reply in this form" not in rules_of(info, "tools").text
+        with pytest.raises(ConfigError, match="has no functions to call"):
+            rules_of(info, "function_calling")

@@ -28,5 +28,7 @@ for _name, _place, _says in (
     ("academia", "tools.academia_goals:ACADEMIA", "questions about papers and authors, by 9 tools (AgentGym)"),
     ("sheet", "tools.sheet_goals:SHEET", "changes to tables, by 20 tools (AgentGym)"),
     ("todo", "tools.todo_goals:TODO", "questions and changes in a to-do list, by 12 tools (AgentGym)"),
+    ("sqlgym", "sql.environment:SQLGYM", "answer a question by one SQL query over SQLite (BIRD; AgentGym)"),
+    ("searchqa", "searchqa.environment:SEARCHQA", "search documents, hop by hop, and answer (AgentGym-RL)"),
 ):
     ENVIRONMENTS.late(_name, f"{__name__}.{_place}", says=_says)

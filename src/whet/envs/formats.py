@@ -15,6 +15,8 @@ from whet.registry import Registry
 THOUGHT, ACTION = "Thought:", "Action:"
 END_MARK = "</s>"
 """Llama 2's end of text, which the clients of some environments take off."""
+BLOCK, SQL_BLOCK = "```", "```sql"
+THINK, THINK_END = "<think>", "</think>"
 ONLY_ONE = "Error: Only one 'Action' is allowed per response. Please adjust your response."
 _LINE_AFTER = re.compile(r"Action:\s*(.*?)(?=\n|$)", re.DOTALL)
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9, ]+")
@@ -89,6 +91,26 @@ def plain(text: str) -> Parsed:
     return Parsed("", text.strip())
 
 
+def sql(text: str) -> Parsed:
+    """The last block of SQL, up to the next three backticks; without any, the whole text up to them (sqlgym)."""
+    before, mark, _ = text.rpartition(SQL_BLOCK)
+    return Parsed(_thought(before.rstrip().removesuffix(ACTION)) if mark else "", query_in(text))
+
+
+def query_in(text: str) -> str:
+    """What stands in the last block of SQL, or the text itself."""
+    return text.rpartition(SQL_BLOCK)[2].partition(BLOCK)[0].strip()
+
+
+def tags(text: str) -> Parsed:
+    """The whole text, without a `<think>` at its beginning that holds no tag of an action (SearchQA)."""
+    opened, mark, rest = text.strip().partition(THINK)
+    thought, end, action = rest.partition(THINK_END)
+    if opened or not mark or not end or "<search>" in thought or "<answer>" in thought:
+        return Parsed("", text.strip())
+    return Parsed(thought.strip(), action.strip())
+
+
 def without_end(text: str) -> str:
     # The clients of maze and Wordle cut five characters for this mark of four, and so the action's last one where no
     # space stands before the mark. That is not intended.
@@ -105,6 +127,14 @@ def write_react(thought: str, action: str) -> str:
     return f"{THOUGHT}\n{thought}\n\n{ACTION}\n{action}"
 
 
+def write_sql(thought: str, action: str) -> str:
+    return f"{THOUGHT}\n{thought}\n\n{ACTION} {SQL_BLOCK}\n{action}\n{BLOCK}"
+
+
+def write_tags(thought: str, action: str) -> str:
+    return f"{THINK}{thought}{THINK_END}\n{action}"
+
+
 def write_plain(thought: str, action: str) -> str:
     """The format has no place for the thought, which is left out."""
     return action
@@ -114,6 +144,8 @@ for _name, _parser, _writer in (
     ("react", react, write_react),
     ("cleaned", cleaned, write_react),
     ("after_action", after_action, write_react),
+    ("sql", sql, write_sql),
+    ("tags", tags, write_tags),
     ("plain", plain, write_plain),
 ):
     _says = (_parser.__doc__ or "").partition("\n")[0]

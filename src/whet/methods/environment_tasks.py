@@ -11,7 +11,7 @@ from typing import Any
 from whet.config import ConfigError
 from whet.config.environment_data import EnvironmentData
 from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
-from whet.envs.formats import THOUGHT, react, write
+from whet.envs.formats import THINK, THOUGHT, react, sql, tags, write
 from whet.envs.remote.info import remote_info
 from whet.envs.retries import CLOSE_S, close_within
 from whet.envs.rules import rules_text
@@ -172,16 +172,17 @@ def rules_of(info: EnvironmentInfo, format: str = "react") -> Rules:
     Raises: ConfigError if the environment has no functions.
     """
     text = rules_text(info.rules)
-    before, mark, example = text.rpartition(THOUGHT)
+    if format not in ("react", "plain", TOOLS) and info.name not in FUNCTIONS:
+        raise ConfigError(f"{info.name} has no functions to call; its actions can be written as react or plain")
+    begins = THINK if info.parser == "tags" else THOUGHT
+    before, mark, example = text.rpartition(begins)
     if format == "react" or not mark:
         return Rules(text)
+    read = {"sql": sql, "tags": tags}.get(info.parser, react)(mark + example)
     if format == "plain":
-        return Rules(f"{before}{react(mark + example).action}")
+        return Rules(f"{before}{read.action}")
     if format == TOOLS:
-        return Rules(rules_for_tools(text))
-    if info.name not in FUNCTIONS:
-        raise ConfigError(f"{info.name} has no functions to call; its actions can be written as react or plain")
-    read = react(mark + example)
+        return Rules(rules_for_tools(text, begins))
     written = write(read.thought, read.action, format_of(info, format))
     calls = "calls in Python" if format == "code_as_action" else "calls"
     return Rules(f"Actions are {calls} of these functions:\n\n{signatures(FUNCTIONS[info.name])}\n\n{before}{written}")

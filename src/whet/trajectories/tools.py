@@ -112,9 +112,13 @@ def _typed(texts: Mapping[str, Any]) -> dict[str, Any]:
     return {key: int(text) if key in NUMBERS and str(int(text)) == text else text for key, text in texts.items()}
 
 
-def rules_for_tools(rules: str) -> str:
-    """An environment's rules without the form of a reply, which they end in: the template says how tools are called."""
-    before, mark, _ = rules.rpartition(THOUGHT)
+def rules_for_tools(rules: str, example: str = THOUGHT) -> str:
+    """An environment's rules without the form of a reply, which they end in: the template says how tools are called.
+
+    Args:
+        example: what the form begins with.
+    """
+    before, mark, _ = rules.rpartition(example)
     if not mark:
         return rules
     told = re.sub(r"[^.:\n]*:\s*$", "", before).rstrip()

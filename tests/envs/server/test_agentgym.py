@@ -12,7 +12,9 @@ from whet.envs import ENVIRONMENTS
 @pytest.fixture(scope="module")
 def address():
     with env_server(
-        "textcraft", "babyai", "maze", "wordle", "webshop", "todo", more={"wild": wild()}, capacity=64
+        *("textcraft", "babyai", "maze", "wordle", "webshop", "todo", "sqlgym", "searchqa"),
+        more={"wild": wild()},
+        capacity=64,
     ) as (place, _):
         yield place
 
@@ -240,3 +242,56 @@ def test_webshop(address):
     assert "has finished" in gym.post("step", 500, env_idx=id, action="click[buy now]")["error"]
     assert "webshop has the items 0 to" in gym.post("reset", 500, env_idx=id, session_id=10**6)["error"]
     assert gym.post("close", env_idx=id) is True
+
+
+def test_sqlgym(address):
+    gym = Gym(address, "sqlgym")
+    env = ENVIRONMENTS.get("sqlgym").make()
+    id, other = gym.post("create"), gym.post("create")
+    assert type(id) is int
+    assert gym.get("list_envs") == [id, other]
+    item = ENVIRONMENTS.get("sqlgym").splits()["test"][0]
+    first = env.reset(item)[0]
+    assert gym.post("reset", env_idx=id, item_id=item) == [first, None]
+    assert gym.get("observation", env_idx=id) == first
+    state, reward, done = env.step(env.gold)[:3]
+    assert gym.post("step", env_idx=id, action=env.gold) == {
+        "state": state,
+        "reward": reward,
+        "done": done,
+        "info": {"ground_truth": env.gold},
+    }
+    assert (reward, done) == (1, True)
+    assert gym.get("observation", env_idx=id) == first
+    assert "has finished" in gym.post("step", 500, env_idx=id, action=env.gold)["error"]
+    assert "give path=FOLDER" in gym.post("reset", 500, env_idx=other, item_id=931)["error"]
+    assert gym.post("close", env_idx=other) is True
+    assert gym.get("list_envs") == [id]
+    assert "not valid" in gym.post("step", 500, env_idx=other, action="SELECT 1")["error"]
+
+
+def test_searchqa(address):
+    pytest.importorskip("bm25s", reason="bm25s is not installed")
+    gym = Gym(address, "searchqa")
+    env = ENVIRONMENTS.get("searchqa").make()
+    id = gym.post("create", id=0)
+    assert type(id) is int
+    assert "error" in gym.post("step", 500, env_idx=id, action="<answer>x</answer>")
+    item = ENVIRONMENTS.get("searchqa").splits()["test"][0]
+    first = env.reset(item)[0]
+    assert gym.post("reset", env_idx=id, id=item) == first
+    for action in ("<think>so</think><search>Works</search>", "look", "<answer>x</answer>"):
+        says = env.step(action)[0]
+        assert gym.post("step", env_idx=id, action=action) == {
+            "observation": says,
+            "reward": 0,
+            "done": False,
+            "info": None,
+        }
+    assert gym.get("observation", env_idx=id) == first
+    right = f"<answer>{env.question.answers[0]}</answer>"
+    assert gym.post("step", env_idx=id, action=right)["reward"] == 1
+    assert "triviaqa: give path=FOLDER" in gym.post("reset", 500, env_idx=id, id=12545)["error"]
+    assert gym.post("reset", env_idx=id, id=item) == first
+    assert gym.post("close", env_idx=id) is True
+    assert gym.post("close", env_idx=id) is False

@@ -15,6 +15,7 @@ import pytest
 
 from support.env_server import env_server
 from whet.envs import ENVIRONMENTS
+from whet.envs.formats import write
 
 CHECKOUT = os.environ.get("WHET_AGENTGYM", "")
 CLIENTS = {
@@ -29,6 +30,8 @@ CLIENTS = {
     "academia": "AcademiaEnvClient",
     "sheet": "SheetEnvClient",
     "todo": "TodoEnvClient",
+    "sqlgym": "SqlGymEnvClient",
+    "searchqa": "SearchQAEnvClient",
 }
 TOOLS = ("weather", "movie", "academia", "sheet", "todo")
 pytestmark = [
@@ -70,8 +73,11 @@ def test_episodes_equal_those_in_this_process(name, clients, capsys):
                 thought, action = next(moves)
                 observation, reward, terminated, truncated, _ = env.step(action)
                 total, is_over = total + reward, terminated or truncated
-                after = " " if name in TOOLS else "\n"  # on one line, as the tools' own servers want it
-                out = client.step(f"Thought:\n{thought.replace('Action:', '')}\n\nAction:{after}{action}")
+                if name in TOOLS:  # on one line, as the tools' own servers want it
+                    reply = f"Thought:\n{thought.replace('Action:', '')}\n\nAction: {action}"
+                else:
+                    reply = write(thought.replace("Action:", ""), action, info.parser)
+                out = client.step(reply)
                 if name == "babyai" and terminated:
                     assert "The task is completed." in out.state
                     observation = observation.replace("\nAvail", "\n The task is completed.\nAvail")

@@ -2,6 +2,8 @@
 
 import pytest
 
+from whet.envs import ENVIRONMENTS
+from whet.envs.formats import PARSERS
 from whet.envs.protocol import EnvironmentInfo
 from whet.envs.retries import Attempts
 from whet.methods.agent.scripted import tried_episode
@@ -36,3 +38,14 @@ def test_rewards_that_leave_the_declared_range_are_a_failure_and_no_reward(rewar
     assert episode.outcome == outcome
     assert sum(segment.role == "agent" for segment in episode.segments) == num_turns
     assert ("outside of its range, rewards=(0, 1)" in episode.reason) == (outcome == "env_error")
+
+
+def test_replies_are_written_in_the_form_that_the_environment_reads():
+    info = ENVIRONMENTS.get("sqlgym")
+    attempts = Attempts(info.make)
+    task = Task(id="0", prompt="", info={"item": info.splits()["train"][0]})
+    episode = tried_episode("expert", info, attempts, task, seed=0, max_turns=1)
+    attempts.close()
+    [reply] = [segment for segment in episode.segments if segment.role == "agent"]
+    assert PARSERS.get("sql")(reply.text).action == reply.parsed["action"]
+    assert reply.parsed["reward"] == 1.0

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from whet.distribution import how_to_install
 from whet.envs.household.environment import LISTED
-from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Observed, Stepped
+from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Observed, PublishedItems, Stepped
 
 NUM_TRAIN, NUM_ITEMS = 2420, 2620
 FOLDERS = (("mappings_train.json", "train"), ("mappings_test.json", "valid_train"))
@@ -230,6 +230,7 @@ ALFWORLD = EnvironmentInfo(
     rules="alfworld",
     max_turns=30,
     item_ids={"alfworld": ""},
+    published=PublishedItems(split="test", is_list=True, settings=("data", "mappings")),
     needs="alfworld",
     expert=expert,
     of_settings=of_settings,

@@ -10,17 +10,14 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from whet.envs.formats import query_in
+
 Fields = Mapping[str, Any]
 NOTHING: Fields = MappingProxyType({})
 
 
 def _raw(text: str) -> str:
     return text
-
-
-def _query(text: str) -> str:
-    """What stands in the last SQL block of a reply."""
-    return text.rpartition("```sql")[2].partition("```")[0].strip()
 
 
 def _described(answer: Fields) -> str:
@@ -126,15 +123,15 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             id_key="env_idx",
             item_key="item_id",
             text_key="state",
-            action=_query,
-            parser="plain",
+            action=query_in,
+            parser="sql",
             splits={"train": range(9428), "test": range(9428, 10962)},
         ),
         "searchqa": Dialect(
             id_key="env_idx",
             create={"id": 0},
             item_key="id",
-            parser="plain",
+            parser="tags",
             splits={"train": range(51713, 221328), "test": range(51713)},
         ),
         **{name: _tool(name) for name in _TOOL_GOALS},

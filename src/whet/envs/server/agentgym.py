@@ -11,7 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from whet.envs.protocol import EnvError
-from whet.envs.server.dialects import DIALECTS, OTHERS, Dialect
+from whet.envs.server.dialect import Dialect
+from whet.envs.server.dialects import DIALECTS, OTHERS
 from whet.envs.server.requests import answered, body_of, text_in
 from whet.envs.server.served import Served
 from whet.envs.server.session import Session

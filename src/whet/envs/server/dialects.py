@@ -6,7 +6,7 @@ which way we went.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -14,74 +14,10 @@ from whet.envs.household.environment import LISTED
 from whet.envs.maze import MOVES, STARTS
 from whet.envs.protocol import EnvError
 from whet.envs.sciworld.items import task_of
+from whet.envs.server.bare_dialects import SearchQA, SqlGym, Tools, WebShop
+from whet.envs.server.dialect import Dialect, number, step
 from whet.envs.server.session import Session
 from whet.envs.wire import Answer, WireError
-
-Question = Callable[[Any], Any]
-"""Asks an environment, in the thread where it runs."""
-
-
-class Dialect:
-    """The published form of an environment. This one serves environments that were never published: plug-ins."""
-
-    id_key = "id"
-    """What requests call the session."""
-    item_key = "data_idx"
-    """What a reset calls the item."""
-    error_status = 200
-    """Of an answer that is an error."""
-    lists_ids = False
-    """Whether `GET /list_envs` gives the ids of all sessions."""
-    begins_at_create = False
-    keeps_done = True
-    """Whether calls other than reset are refused once an episode is done."""
-    keeps_closed = False
-    """Whether a closed session is told from one that never was."""
-    questions: Mapping[str, Question] = MappingProxyType({})
-    """Further paths for GET, each with an id."""
-    lists: Mapping[str, Any] = MappingProxyType({})
-    """Further paths for GET that need no id."""
-
-    def item(self, number: int, session: Session) -> int:
-        """Our item of a published number.
-
-        Raises: EnvError where there is none.
-        """
-        return number
-
-    def first_number(self, id: int, body: Mapping[str, Any]) -> Any:
-        """The item with which a session begins, where it `begins_at_create`."""
-        return id
-
-    def opened(self, id: int, begun: Any) -> Any:
-        """The answer to a create.
-
-        Args:
-            begun: the answer to a reset, where the session `begins_at_create`; else None.
-        """
-        return {"id": id} if begun is None else begun
-
-    def created(self) -> dict[str, Any]:
-        """What is known of a session before its first reset."""
-        return {"done": False, "reward": 0, "deleted": False}
-
-    def begun(self, id: int, number: int, session: Session, answer: Answer) -> Any:
-        """The answer to a reset."""
-        return {"id": id, "observation": answer.observation, "reward": 0, "score": 0, "done": False}
-
-    def stepped(self, session: Session, answer: Answer) -> dict[str, Any]:
-        """The answer to a step."""
-        return {**_step(answer), "score": number(session.total)}
-
-    def known(self, session: Session, answered: Any) -> dict[str, Any]:
-        """What the answer changes in what is known of a session: `detail` shows it."""
-        return dict(answered)
-
-    def observation(self, session: Session) -> Any:
-        return session.notes["observation"]
-
-    def detail(self, session: Session) -> Any:
-        return {name: value for name, value in session.notes.items() if name != "id"}
 
 
 class TextCraft(Dialect):
@@ -98,7 +34,7 @@ class TextCraft(Dialect):
         return {"id": id, "observation": answer.observation, "done": False, "reward": 0}
 
     def stepped(self, session: Session, answer: Answer) -> dict[str, Any]:
-        return _step(answer)
+        return step(answer)
 
 
 class BabyAI(Dialect):
@@ -113,7 +49,7 @@ class BabyAI(Dialect):
     def stepped(self, session: Session, answer: Answer) -> dict[str, Any]:
         before, mark, after = answer.observation.rpartition("\nAvailable actions")
         done = "\n The task is completed." if answer.terminated else ""
-        return {**_step(answer), "observation": f"{before}{done}{mark}{after}", "score": number(session.total)}
+        return {**step(answer), "observation": f"{before}{done}{mark}{after}", "score": number(session.total)}
 
     def observation(self, session: Session) -> Any:
         env: Any = session.made
@@ -161,14 +97,14 @@ class SciWorld(Dialect):
         }
 
     def stepped(self, session: Session, answer: Answer) -> dict[str, Any]:
-        return {**_step(answer), "score": number(session.total)}
+        return {**step(answer), "score": number(session.total)}
 
 
 class _LmrlGym(Dialect):
     """Rewards add up in `detail` only."""
 
     def stepped(self, session: Session, answer: Answer) -> dict[str, Any]:
-        return _step(answer)
+        return step(answer)
 
     def known(self, session: Session, answered: Mapping[str, Any]) -> dict[str, Any]:
         return {**answered, "done": answered.get("done", False), "reward": number(session.total)}
@@ -199,50 +135,6 @@ class Wordle(_LmrlGym):
         return {"id": id, "observation": answer.observation}
 
 
-class _Bare(Dialect):
-    """Ids are bare numbers, and called `env_idx`. An error is no status 200: these clients look at nothing else."""
-
-    id_key = "env_idx"
-    keeps_done = False
-    error_status = 500
-
-    def opened(self, id: int, begun: Any) -> Any:
-        return id
-
-    def item(self, number: int, session: Session) -> int:
-        env: Any = session.made
-        env.check_item(number)  # raises where there is none
-        return number
-
-    def known(self, session: Session, answered: Any) -> dict[str, Any]:
-        return {}
-
-    def observation(self, session: Session) -> Any:
-        return session.has_begun().observation
-
-
-class WebShop(_Bare):
-    """The item is a session's number. `GET /state` is not answered: there are no pages in HTML."""
-
-    item_key = "session_id"
-    lists_ids = True
-    questions = MappingProxyType(
-        {
-            "instruction_text": lambda env: f"Instruction: {env.goal.instruction}",
-            "available_actions": lambda env: {
-                "has_search_bar": env.where.kind == "search",
-                "clickables": list(env.clickables()),
-            },
-        }
-    )
-
-    def begun(self, id: int, number: int, session: Session, answer: Answer) -> Any:
-        return [answer.observation, None]
-
-    def stepped(self, session: Session, answer: Answer) -> dict[str, Any]:
-        return {"state": answer.observation, "reward": number(answer.reward), "done": answer.is_over, "info": None}
-
-
 class AlfWorld(Dialect):
     """Observations come without the list of actions, which has its own key. All is text, whatever `world_type` says."""
 
@@ -261,51 +153,10 @@ class AlfWorld(Dialect):
 
     def stepped(self, session: Session, answer: Answer) -> dict[str, Any]:
         env: Any = session.made
-        return {**_step(answer), "available_actions": list(env.listed)}
+        return {**step(answer), "available_actions": list(env.listed)}
 
     def known(self, session: Session, answered: Mapping[str, Any]) -> dict[str, Any]:
         return {"done": False, "reward": 0, **answered}
-
-
-class Tools(Dialect):
-    """Weather, movie, academia, sheet and todo: a bare number at create, a bare text at reset, and a running reward."""
-
-    id_key = "env_idx"
-    item_key = "id"
-    begins_at_create = True
-    keeps_done = False
-
-    def item(self, number: int, session: Session) -> int:
-        env: Any = session.made
-        env.find(number)  # raises where there is none
-        return number
-
-    def first_number(self, id: int, body: Mapping[str, Any]) -> Any:
-        return body.get("id", 0)
-
-    def opened(self, id: int, begun: Any) -> Any:
-        return id
-
-    def begun(self, id: int, number: int, session: Session, answer: Answer) -> str:
-        session.notes["number"] = number  # a reset without one begins it again
-        return answer.observation
-
-    def stepped(self, session: Session, answer: Answer) -> dict[str, Any]:
-        return {**_step(answer), "reward": number(session.total)}
-
-    def known(self, session: Session, answered: Any) -> dict[str, Any]:
-        if isinstance(answered, str):
-            return {"observation": answered, "reward": 0, "done": False}
-        return dict(answered)
-
-
-def number(value: float) -> float:
-    """A reward as the published servers write it: whole ones as integers."""
-    return int(value) if value == int(value) else value
-
-
-def _step(answer: Answer) -> dict[str, Any]:
-    return {"observation": answer.observation, "reward": number(answer.reward), "done": answer.is_over}
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
@@ -317,9 +168,9 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         "wordle": Wordle(),
         "webshop": WebShop(),
         "alfworld": AlfWorld(),
-
-
         **dict.fromkeys(("weather", "movie", "academia", "sheet", "todo"), Tools()),
+        "sqlgym": SqlGym(),
+        "searchqa": SearchQA(),
     }
 )
 OTHERS = Dialect()

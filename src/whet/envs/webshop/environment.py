@@ -17,7 +17,7 @@ from operator import not_
 from pathlib import Path
 from typing import Any, Self
 
-from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Info, Observed, Stepped
+from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Info, Observed, PublishedItems, Stepped
 from whet.envs.webshop import pages
 from whet.envs.webshop.catalogue import Catalogue, Goal, Product
 from whet.envs.webshop.expert import expert
@@ -233,6 +233,7 @@ WEBSHOP = EnvironmentInfo(
     max_turns=10,
     group=group,
     item_ids={"webshop": ""},
+    published=PublishedItems(split="test", settings=("products", "attributes")),
     expert=expert,
     of_settings=of_settings,
 )

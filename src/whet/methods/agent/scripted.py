@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from whet.config.environments import MAX_OBSERVATION_CHARS, ScriptedAgent
-from whet.envs.formats import write
+from whet.envs.formats import WRITERS, write
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, Environment, EnvironmentInfo, begun, stepped
 from whet.envs.retries import Attempts, Call, Late, direct
 from whet.errors import text_of
@@ -53,7 +53,7 @@ def scripted_episode(
         read: dict[str, Any] = {"thought": thought, "action": action, "reward": seen.reward}
         if seen.info.get(INVALID):
             read["note"] = INVALID_ACTION
-        text = write(thought, action)
+        text = write(thought, action, info.parser if info.parser in WRITERS else "react")
         segments.append(written("agent", text, policy=agent, parent=len(segments) - 1, parsed=read))
         segments.append(observed(seen.observation, parent=len(segments) - 1, parsed=cut_mark(seen)))
         if seen.is_over:

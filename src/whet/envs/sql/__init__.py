@@ -1,0 +1,1 @@
+"""Questions in words, answered by one SQL query over a SQLite database (BIRD; AgentGym's sqlgym)."""
