@@ -64,7 +64,8 @@ def by_table(parts):
 # --- which items ------------------------------------------------------------------------------------------------------
 
 
-def test_published_items_are_those_whose_numbers_mean_upstreams(only):
+def test_published_items_are_those_whose_numbers_mean_upstreams(only, monkeypatch):
+    monkeypatch.delitem(ENVIRONMENTS._entries, "webshop")
     only("maze", "wordle", "textcraft", "webshop")
     parts, not_run = parts_of({}, (), None, POOL)
     assert {key: len(part.items) for key, part in by_table(parts).items()} == {
@@ -79,6 +80,14 @@ def test_published_items_are_those_whose_numbers_mean_upstreams(only):
     }  # fmt: skip
     [wordle] = [absent.why for absent in not_run if absent.environment == "wordle"]
     assert "data.settings.wordle.words" in wordle
+
+
+def test_a_generated_shop_has_no_published_items(only):
+    only("webshop")
+    parts, not_run = parts_of({}, (), None, POOL)
+    assert {key: len(part.items) for key, part in by_table(parts).items()} == {("webshop", "generated"): 200}
+    [webshop] = [absent.why for absent in not_run if absent.environment == "webshop"]
+    assert "data.settings.webshop.products" in webshop
 
 
 def test_settings_bring_published_items(only, tmp_path):
@@ -224,7 +233,7 @@ def test_other_settings_and_other_folders_are_refused(only, tmp_path):
         measure_agenteval(asked(path, *QUICK), full, Silent())
 
 
-def test_mistakes_are_refused_before_any_work(only, tmp_path, registered):
+def test_mistakes_are_refused_before_any_work(only, tmp_path, registered, monkeypatch):
     out = tmp_path / "out"
     only("maze")
     for settings, says in {
@@ -237,6 +246,7 @@ def test_mistakes_are_refused_before_any_work(only, tmp_path, registered):
         with pytest.raises(ConfigError, match=says):
             measure_agenteval(asked(*settings), out, Silent())
     registered("shop", lambda: (_ for _ in ()).throw(EnvError("shop needs products")))
+    monkeypatch.delitem(ENVIRONMENTS._entries, "webshop")
     only("shop", "webshop")
     with pytest.raises(RunError, match="no environment of AgentEval can run here: shop: shop needs products"):
         measure_agenteval(asked(f"policy.path={agent_model()}"), out, Silent())
