@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from whet.envs.registry import HELD
 from whet.evaluation.agenteval import (
     COUNTS,
-    HELD,
     USUAL,
     AgentEval,
     Measured,

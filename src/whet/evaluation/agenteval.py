@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from whet.evaluation.as_published import AGENTGYM, AS_PUBLISHED, FURTHER_TURNS, Protocol
+from whet.evaluation.as_published import AS_PUBLISHED, Protocol
 
 NAME = "agenteval"
 COUNTS: Mapping[str, int] = {
@@ -21,11 +21,6 @@ COUNTS: Mapping[str, int] = {
 """Published items by environment: 1,160 of AgentEval, and SearchQA's of AgentGym-RL (arXiv:2509.08755)."""
 COUNT = 100
 """Items of an environment that neither paper has."""
-HELD: Mapping[str, str] = {
-    "webarena": "held for later: it needs five web sites in containers, and a browser",
-    "miniwob": "held for later: it needs a browser",
-}
-"""Why environments of AgentGym are left out of whet, by name."""
 USUAL = "whet's usual settings"
 """The source of settings where no paper has any."""
 
@@ -120,6 +115,4 @@ def protocol_of(environment: str, max_turns: int) -> Protocol:
     """
     if environment in AS_PUBLISHED:
         return AS_PUBLISHED.get(environment)
-    if environment in FURTHER_TURNS:
-        return Protocol(environment, AGENTGYM, FURTHER_TURNS[environment], temperature=0.0)
     return Protocol(environment, USUAL, max_turns, temperature=0.0)

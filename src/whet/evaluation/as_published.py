@@ -6,7 +6,7 @@ at temperature 1. Their limits of turns for these environments are the longest h
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from whet.registry import Registry
@@ -44,13 +44,11 @@ class Protocol:
 
 AS_PUBLISHED: Registry[Protocol] = Registry("published evaluation")
 AGENTGYM, AGENTGYM_RL = "AgentGym (arXiv:2406.04151)", "AgentGym-RL (arXiv:2509.08755)"
-_TURNS = {"textcraft": 20, "babyai": 20, "maze": 15, "wordle": 8, "sciworld": 30, "webshop": 10, "alfworld": 30}
+_TURNS = {
+    "textcraft": 20, "babyai": 20, "maze": 15, "wordle": 8, "sciworld": 30, "webshop": 10, "alfworld": 30, "sqlgym": 1,
+    "weather": 10, "movie": 12, "academia": 12, "sheet": 15, "todo": 15,
+}  # fmt: skip
 for _env, _turns in _TURNS.items():
     AS_PUBLISHED.add(_env, Protocol(_env, AGENTGYM, _turns, temperature=0.0), says=AGENTGYM)
 for _env, _turns in {"textcraft": 30, "babyai": 20, "sciworld": 30}.items():
     AS_PUBLISHED.add(f"agentgym_rl_{_env}", Protocol(_env, AGENTGYM_RL, _turns, temperature=1.0), says=AGENTGYM_RL)
-
-FURTHER_TURNS: Mapping[str, int] = {
-    "webshop": 10, "alfworld": 30, "sqlgym": 1, "weather": 10, "movie": 12, "academia": 12, "sheet": 15, "todo": 15,
-}  # fmt: skip
-"""Turns of AgentGym's scripts in its other environments, which `whet eval --env agenteval` measures as they do."""

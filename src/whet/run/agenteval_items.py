@@ -11,9 +11,10 @@ from typing import Any
 from whet.config.environments import PoolConfig
 from whet.distribution import has_extra
 from whet.envs import ENVIRONMENTS, EnvironmentInfo
+from whet.envs.registry import HELD
 from whet.envs.retries import Attempts, beginnings
 from whet.errors import text_of
-from whet.evaluation.agenteval import COUNTS, HELD, Cause, NotRun, Table, count_of
+from whet.evaluation.agenteval import COUNTS, Cause, NotRun, Table, count_of
 from whet.methods.environment_tasks import evenly
 from whet.trajectories.published import read_published
 
@@ -80,7 +81,7 @@ def parts_of(
 
 def _lacking(name: str) -> NotRun:
     if name in HELD:
-        return NotRun(environment=name, cause="held", why=HELD[name])
+        return NotRun(environment=name, cause="held", why=f"held for later: {HELD[name]}")
     return NotRun(environment=name, cause="absent", why="this whet has no such environment")
 
 
