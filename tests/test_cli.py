@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -227,3 +228,10 @@ def test_a_grader_that_times_out_is_counted_and_the_run_goes_on(tmp_path, random
 
 def test_report_of_a_path_with_odd_characters(tmp_path):
     assert "[bold]" in complaint("report", Path(tmp_path) / "[bold]")
+
+
+@pytest.mark.parametrize("command", ["env list", "config grpo"])
+def test_a_reader_that_ends_early_ends_the_command_without_a_word(command):
+    python = f"{sys.executable} -m whet.cli {command}"
+    done = subprocess.run(["bash", "-c", f"{python} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -36,8 +36,16 @@ for _name in ("stdout", "stderr"):
     elif hasattr(getattr(sys, _name), "reconfigure"):
         getattr(sys, _name).reconfigure(errors="replace")  # a terminal that knows no arrows still gets its table
 
-out = Console(width=None if sys.stdout.isatty() else 100)
-err = Console(stderr=True)
+
+class Terminal(Console):
+    """A console that leaves the end of its reader, as in `whet list | head`, to `guarded`. Rich itself would exit."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, "nobody reads any more")
+
+
+out = Terminal(width=None if sys.stdout.isatty() else 100)
+err = Terminal(stderr=True)
 METHODS_HELP = f"One of: {', '.join(METHODS.names())}; or a plug-in's. `whet methods` says what they are."
 
 MethodArgument = Annotated[str, typer.Argument(metavar="METHOD", help=METHODS_HELP)]
