@@ -75,18 +75,18 @@ def _absent(not_run: Sequence[NotRun]) -> Table:
 
 def agenteval_notes(result: AgentEval) -> Iterator[str]:
     """Sentences below the tables: by whose settings, whose items, silent agents, and reasons of failed episodes."""
-    by_paper: dict[tuple[Any, ...], list[str]] = {}
+    by_paper: dict[tuple[Any, ...], dict[int, list[str]]] = {}
     by_choice: dict[str, list[str]] = {}
     for line in result.measured:
-        by_paper.setdefault((line.paper, line.temperature, line.format, line.overridden), []).append(
-            f"{line.max_turns} {'turn' if line.max_turns == 1 else 'turns'} in {line.environment}"
-        )
+        by_turns = by_paper.setdefault((line.paper, line.temperature, line.format, line.overridden), {})
+        by_turns.setdefault(line.max_turns, []).append(line.environment)
         by_choice.setdefault(line.choice, []).append(line.environment)
-    for (paper, temperature, format, overridden), turns in by_paper.items():
+    for (paper, temperature, format, overridden), by_turns in by_paper.items():
+        turns = [f"{count} turn{'s' * (count != 1)} in {', '.join(names)}" for count, names in by_turns.items()]
         sampling = f"temperature {temperature:g}" if temperature else "greedy (temperature 0)"
         whose = paper if paper == USUAL else f"as published by {paper}"
         ending = f"; your own {', '.join(overridden)} holds instead" if overridden else ""
-        yield f"{whose}: {sampling}, {format}, {', '.join(turns)}{ending}"
+        yield f"{whose}: {sampling}, {format}, {'; '.join(turns)}{ending}"
     yield "items: " + "; ".join(f"{choice} in {', '.join(names)}" for choice, names in by_choice.items())
     if silent := [line.environment for line in result.measured if line.policy["invalid"] == 1.0]:
         yield (
