@@ -1,6 +1,6 @@
 """Whet on one GPU: a model of Qwen2-0.5B's shape in bfloat16 is pretrained on the tiny world, then trained by RL.
 
-    python benchmarks/gpu.py OUT                 # all parts, some twelve minutes on an H200
+    python benchmarks/gpu.py OUT                 # all parts; nobody has run all of them yet
     python benchmarks/gpu.py OUT --only pretrain grpo --shape tiny --device cpu   # the same code, rehearsed on a CPU
 
 Parts, each in a process of its own: `pretrain` (the recipe of `whet tiny build`), `planned` (a dry run), `grpo`
