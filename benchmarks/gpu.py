@@ -4,8 +4,8 @@
     python benchmarks/gpu.py OUT --only pretrain grpo --shape tiny --device cpu   # the same code, rehearsed on a CPU
 
 Parts, each in a process of its own: `pretrain` (the recipe of `whet tiny build`), `planned` (a dry run), `grpo`
-(ten steps), `ranks` (the same under torchrun, one rank with NCCL: the same bits?), `critique_rl` (ten steps in one
-rank: five a stage), `killed` (SIGKILL in the middle, then resumed), `generate` (tokens a second of the local engine
+(`--updates` steps), `ranks` (the same under torchrun, one rank with NCCL: the same bits?), `critique_rl` (as many in one
+rank: half a stage), `killed` (SIGKILL in the middle, then resumed), `generate` (tokens a second of the local engine
 beside `transformers.generate`), `lora`, `again` (GRPO once more: the same bits?). All figures go to OUT/gpu.json, and
 what each part printed to OUT/*.log. Models and runs lie in --work. The memory is what torch's tensors took
 (`memory/gpu_gib`), and what nvidia-smi saw of the card.
@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--shape", choices=list(SHAPES), default="qwen2_0.5b")
     parser.add_argument("--steps", type=int, default=400, help="of pretraining")
+    parser.add_argument("--updates", type=int, default=10, help="steps of each training by RL")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 16, 64, 256], help="of `generate`")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--limit", type=float, default=600, help="seconds of each part")
@@ -66,9 +67,10 @@ def run_part(part: str, chosen: argparse.Namespace) -> dict[str, Any]:
     """A part's figures, or how it failed. The others go on."""
     work: Path = chosen.work
     model = f"path={work / 'model'}"
-    common = ["num_threads=8", "data.num_test=128", "data.num_validation=64", "validate_every=5"]
+    half = chosen.updates // 2
+    common = ["num_threads=8", "data.num_test=64", "data.num_validation=64", f"validate_every={half}"]
     policy = [f"policy.{model}", "policy.dtype=bfloat16", f"policy.device={chosen.device}"]
-    grpo = ["grpo", *policy, *common, "num_steps=10", "prompts_per_step=32", "learning.learning_rate=1e-5"]
+    grpo = ["grpo", *policy, *common, f"num_steps={chosen.updates}", "prompts_per_step=32", "learning.learning_rate=1e-5"]
     roles = [
         setting
         for role in ("actor", "critic")
@@ -77,7 +79,7 @@ def run_part(part: str, chosen: argparse.Namespace) -> dict[str, Any]:
     stages = [
         f"stage{number}.{setting}"
         for number in (1, 2)
-        for setting in ("num_steps=5", "learning.learning_rate=1e-5", "validate_every=5")
+        for setting in (f"num_steps={half}", "learning.learning_rate=1e-5", f"validate_every={half}")
     ]
     critique = ["critique_rl", *roles, *common[:3], *stages, "warm_start.actor_steps=0", "warm_start.critic_steps=0"]
     inner = ["--work", str(work), "--shape", chosen.shape, "--steps", str(chosen.steps), "--device", chosen.device]
@@ -185,7 +187,7 @@ def differing(first: Path, second: Path) -> dict[str, Any]:
 
 
 def killed(train: Sequence[str], resume: Sequence[str], chosen: argparse.Namespace) -> dict[str, Any]:
-    """SIGKILL after the fifth step, then resumed: do its metrics equal those of an unbroken run?"""
+    """SIGKILL in the middle, then resumed: do its metrics equal those of an unbroken run?"""
     run = chosen.work / "killed"
     shutil.rmtree(run, ignore_errors=True)
     with (chosen.out / "killed_first.log").open("w") as log:
@@ -193,7 +195,7 @@ def killed(train: Sequence[str], resume: Sequence[str], chosen: argparse.Namespa
         deadline = time.monotonic() + chosen.limit
         while process.poll() is None and time.monotonic() < deadline:
             metrics = run / "metrics.jsonl"
-            if metrics.exists() and metrics.read_text().count('"step": 5') + metrics.read_text().count('"step":5'):
+            if metrics.exists() and len(metrics.read_text().splitlines()) > 2 + chosen.updates // 2:
                 break
             time.sleep(0.05)
         process.send_signal(signal.SIGKILL)
