@@ -4,8 +4,8 @@
     python benchmarks/gpu.py OUT --only pretrain grpo --shape tiny --device cpu   # the same code, rehearsed on a CPU
 
 Parts, each in a process of its own: `pretrain` (the recipe of `whet tiny build`), `planned` (a dry run), `grpo`
-(`--updates` steps), `ranks` (the same under torchrun, one rank with NCCL: the same bits?), `critique_rl` (as many in one
-rank: half a stage), `killed` (SIGKILL in the middle, then resumed), `generate` (tokens a second of the local engine
+(`--updates` steps), `ranks` (the same under torchrun, one rank with NCCL: the same bits?), `critique_rl` (in one rank,
+half the steps a stage), `killed` (SIGKILL in the middle, then resumed), `generate` (tokens a second of the local engine
 beside `transformers.generate`), `lora`, `again` (GRPO once more: the same bits?). All figures go to OUT/gpu.json, and
 what each part printed to OUT/*.log. Models and runs lie in --work. The memory is what torch's tensors took
 (`memory/gpu_gib`), and what nvidia-smi saw of the card.
@@ -70,7 +70,8 @@ def run_part(part: str, chosen: argparse.Namespace) -> dict[str, Any]:
     half = chosen.updates // 2
     common = ["num_threads=8", "data.num_test=64", "data.num_validation=64", f"validate_every={half}"]
     policy = [f"policy.{model}", "policy.dtype=bfloat16", f"policy.device={chosen.device}"]
-    grpo = ["grpo", *policy, *common, f"num_steps={chosen.updates}", "prompts_per_step=32", "learning.learning_rate=1e-5"]
+    learning = ["prompts_per_step=32", "learning.learning_rate=1e-5"]
+    grpo = ["grpo", *policy, *common, f"num_steps={chosen.updates}", *learning]
     roles = [
         setting
         for role in ("actor", "critic")
@@ -300,8 +301,10 @@ def generate(chosen: argparse.Namespace) -> None:
     from whet.engines.local import LocalEngine
     from whet.models.policy import Policy
     from whet.models.tiny import tiny_tokenizer
+    from whet.trainer.process import set_determinism
     from whet.types import Request, Sampling
 
+    set_determinism(8)  # as a run does
     tokenizer = tiny_tokenizer()
     model = AutoModelForCausalLM.from_pretrained(chosen.work / "model", dtype=torch.bfloat16).to(chosen.device).eval()
     policy = Policy("actor", model.requires_grad_(False), tokenizer, stop_ids=frozenset())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -75,7 +76,8 @@ class SlotMemory:
         Returns: keys and values to read, [R * kv heads, T, head size] each, as views.
         """
         memory = self.layers[layer]
-        memory[:, self.rows_R, :, self.positions_R] = both_R2KD
+        with _in_any_order():
+            memory[:, self.rows_R, :, self.positions_R] = both_R2KD
         _, slots, heads, held, size = memory.shape
         shape, strides = (len(self.rows_R) * heads, self.view, size), (held * size, size, 1)
         return memory.as_strided(shape, strides), memory.as_strided(shape, strides, slots * heads * held * size)
@@ -111,6 +113,20 @@ class SlotMemory:
         view = max(lengths)
         for memory in self.layers:
             memory[:, targets, :, :view] = memory[:, sources, :, :view]
+
+
+@contextmanager
+def _in_any_order() -> Iterator[None]:
+    """For writes to places that are all different, whose order cannot matter.
+
+    A GPU's deterministic kernel would sort the places first: a dozen more kernels a layer and token.
+    """
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch._C._set_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        torch._C._set_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 class Span:

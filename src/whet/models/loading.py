@@ -55,6 +55,9 @@ def load_model(config: ModelConfig) -> Any:
     Raises: ConfigError.
     """
     path, device = resolve(config.path), device_of(config.device)
+    if device.type == "cuda":
+        # cuDNN's attention compiles for every new shape, and each token that is written makes one.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     if find_adapter_config_file(path) is not None:
         raise ConfigError(
             f"{path!r} holds a PEFT adapter, not a whole model: load it with peft, merge it into its base "
