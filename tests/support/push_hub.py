@@ -212,10 +212,9 @@ def kind_of(method: str, path: str) -> str:
 def main() -> None:
     """Serves until it is interrupted, and then says what it got."""
     hub = PushHub()
-    with pushing(hub) as address:
+    with pushing(hub) as address, contextlib.suppress(KeyboardInterrupt):
         print(f"export HF_ENDPOINT={address} HF_TOKEN={TOKEN} HF_HUB_DISABLE_XET=1", flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            threading.Event().wait()
+        threading.Event().wait()
     for name, files in hub.models.items():
         print(f"{name}: {len(files)} files, {sum(map(len, files.values())):,} bytes")
 
