@@ -129,7 +129,7 @@ INSTANT = ("cli", "api", "cluster")
 """Rooms at the door: their functions import what is heavy when they need it. The cluster's run in other processes."""
 LATE = (
     *("peft", "math_verify", "reasoning_gym", "pyarrow", "datasets", "huggingface_hub", "openai"),
-    "httpx",  # comes with openai
+    *("httpx", "httpcore"),  # come with openai
     "websockets",
     *("trackio", "wandb", "mlflow", "llguidance"),
     *("scienceworld", "py4j", "minigrid", "gymnasium", "bm25s", "verifiers"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -216,3 +217,24 @@ def test_the_card_says_how_it_was_trained_after_which_papers_and_under_which_lic
     assert "| licence | apache-2.0 |" in card
     assert str(run) not in card
     assert str(Path.home()) not in card
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost", "Traceback\n\nImportError", "http://", "ftp://hub", "http://a:x", "http://a b"]
+)
+def test_an_address_that_is_none_is_one_sentence(monkeypatch, folder, address):
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    for push in (plan_push, push_to_hub):
+        with pytest.raises(ConfigError, match=r"HF_ENDPOINT is .* no hub's address: set it to one such as https"):
+            push(folder, NAME)
+
+
+def test_the_hub_of_the_guide_says_what_to_set_and_what_came():
+    hub = Path(__file__).parents[1] / "support/push_hub.py"
+    with subprocess.Popen([sys.executable, str(hub)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        assert re.fullmatch(r"export HF_ENDPOINT=http://127.0.0.1:\d+ HF_TOKEN=\S+ HF_HUB_DISABLE_XET=1\n", said)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0

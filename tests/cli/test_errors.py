@@ -135,7 +135,9 @@ ERRORS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "reward": [
         ("reward test", "Missing argument 'FILE_OR_NAME'", "whet reward test --help"),
-        ("reward test nosuch", "no grader and no reward 'nosuch'", "choose of: "),
+        ("reward test nosuch", "no grader and no reward 'nosuch'", "whet reward test nosuch --plugins mine.py"),
+        ("reward test mine.py:last_word", "is no name", "whet reward test last_word --plugins mine.py"),
+        ("reward test {rows.jsonl}", "is a file of rows", "name the grader or its file first"),
         ("reward test {gone}.py", "gone.py is not there", "give the path of a Python file"),
         ("reward test {plain.py}", "plain.py registers nothing", "decorate what is yours"),
         ("reward test math_verify --data {gone}.jsonl", "there is no such file", "give --data the path"),
@@ -159,6 +161,7 @@ ERRORS: dict[str, list[tuple[str, str, str]]] = {
         ("track {run} --to nosuch", "no tracker 'nosuch'", "choose of tensorboard"),
         ("track {run} --to ''", "--to is empty", "name a tracker"),
         ("track {folder} --to tensorboard", "holds no run", NO_RUN),
+        ("track {gone} --to tensorboard", "is no folder", "give the folder of a run"),
         ("track {run-metrics-folder} --to tensorboard", "metrics.jsonl is a folder", "move it away"),
         ("track {run-events-folder} --to tensorboard", "events.jsonl is a folder", "move it away"),
         (

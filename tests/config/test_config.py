@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -283,6 +284,13 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert "is a folder, a pipe or a device" in refusal(file=tmp_path)
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     assert "is not UTF-8" in refusal(file=tmp_path / "binary.yaml")
+
+
+def test_a_large_file_is_refused_before_it_is_parsed(write: Any) -> None:
+    begun = time.process_time()
+    said = refusal(file=write("seeds: [" + "1, " * 5_000_000 + "1]\n"))
+    assert "has 15,000,011 bytes, more than 500,000: give a file of settings or prompts" in said
+    assert time.process_time() - begun < 1.0  # parsing it would take minutes
 
 
 # --- no setting in vain

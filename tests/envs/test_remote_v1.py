@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 
 from support.cutting_proxy import CuttingProxy
@@ -14,6 +17,7 @@ from support.env_server import Wild, env_server, until, wild
 from support.json_server import JsonServer
 from whet.config.environment_data import RemoteEnvironment
 from whet.envs import ENVIRONMENTS, EnvError
+from whet.envs.remote.deadline import transport
 from whet.envs.remote.errors import BadAnswer, Failed, Full, Lost, Refused, RemoteError, TooSlow, Unreachable
 from whet.envs.remote.info import remote_info, remote_names
 from whet.envs.remote.transport import Limits, Server
@@ -176,6 +180,36 @@ def test_a_token_comes_from_the_environment_alone(monkeypatch):
             remote_info("maze", RemoteEnvironment(url=url))
         monkeypatch.setenv("WHET_ENV_TOKEN", "secret")
         assert remote_info("maze", RemoteEnvironment(url=url)).make().reset(0)
+
+
+HEADERS = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 200\r\nX-Slow: "
+
+
+@pytest.mark.parametrize("said", [HEADERS, HEADERS + b"now\r\n\r\n", b"H"])
+def test_a_server_that_drips_is_late_after_the_whole_requests_limit(said):
+    """Each byte comes in time: within the headers, within the body, and within the status line."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=dripping, args=(listening, said), daemon=True).start()
+        server = Server(f"http://127.0.0.1:{listening.getsockname()[1]}", QUICK)
+        begun = time.monotonic()
+        with pytest.raises(TooSlow, match=r"did not answer within 0.7 s"):
+            server.ask("/health", is_get=True)
+        assert 0.6 < time.monotonic() - begun < 3
+
+
+def dripping(listening, said):
+    connection, _ = listening.accept()
+    with connection, contextlib.suppress(OSError):
+        connection.recv(65536)
+        connection.sendall(said)
+        for _ in range(200):
+            time.sleep(0.1)
+            connection.sendall(b" ")
+
+
+def test_behind_a_proxy_httpx_finds_the_way(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    assert transport(httpx.Limits()) is None
 
 
 def test_nobody_is_there():

@@ -1,11 +1,13 @@
 """A hub on loopback that takes models: what `huggingface_hub` sends to create one, to upload files, and to commit.
 
 Small files come in the commit itself and large ones before it, as git LFS objects. Faults come on request.
+`python tests/support/push_hub.py` serves one, to try a push without an account.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import threading
@@ -205,3 +207,17 @@ def kind_of(method: str, path: str) -> str:
     names = {"/api/repos/create": "create", "/api/validate-yaml": "card"}
     marks = {"/preupload/": "preupload", "/info/lfs/objects/batch": "batch", "/commit/": "commit"}
     return names.get(path) or next((kind for mark, kind in marks.items() if mark in path), "")
+
+
+def main() -> None:
+    """Serves until it is interrupted, and then says what it got."""
+    hub = PushHub()
+    with pushing(hub) as address, contextlib.suppress(KeyboardInterrupt):
+        print(f"export HF_ENDPOINT={address} HF_TOKEN={TOKEN} HF_HUB_DISABLE_XET=1", flush=True)
+        threading.Event().wait()
+    for name, files in hub.models.items():
+        print(f"{name}: {len(files)} files, {sum(map(len, files.values())):,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from whet.config import ConfigError
 from whet.errors import RunError
@@ -45,11 +46,12 @@ class Upload:
 def plan_push(folder: str | Path, name: str, *, private: bool = True, update: bool = False) -> Upload:
     """What `push_to_hub` would do, without asking the hub. Arguments as there.
 
-    Raises: ConfigError: the name, or a folder without files.
+    Raises: ConfigError: the name, an address that is none, or a folder without files.
     """
     import huggingface_hub
 
     check_name(name, update=update)
+    check_endpoint(huggingface_hub.constants.ENDPOINT)
     folder = Path(folder)
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     if not files:
@@ -101,12 +103,29 @@ def check_name(name: str, *, update: bool) -> None:
         raise ConfigError(f"which model to update is said by OWNER/NAME, and {name!r} has no owner")
 
 
+def check_endpoint(address: str) -> None:
+    """Raises: ConfigError where `HF_ENDPOINT` holds no address of a hub."""
+    try:
+        parts = urlsplit(address)
+        is_address = (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:
+        is_address = False
+    if not (is_address and address.isascii() and address.isprintable() and " " not in address):
+        raise ConfigError(
+            f"HF_ENDPOINT is {in_brief(address)}, which is no hub's address: set it to one such as "
+            "https://huggingface.co, or unset it"
+        )
+
+
 def check_ready() -> None:
     """Raises: ConfigError where the hub is not to be asked, or has no reason to answer."""
     import huggingface_hub
 
     if huggingface_hub.is_offline_mode():
         raise ConfigError("HF_HUB_OFFLINE is set, so nothing is sent to a hub: unset it to push")
+    check_endpoint(huggingface_hub.constants.ENDPOINT)
     if huggingface_hub.get_token() is None:
         raise ConfigError(
             f"there is no token for the hub {huggingface_hub.constants.ENDPOINT}: log in with `hf auth login`, or set "

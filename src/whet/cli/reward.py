@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -105,12 +106,27 @@ def _of_name(name: str) -> list[tuple[Kind, str]]:
     registries: dict[Kind, Registry[object]] = {"grader": GRADERS, "reward": REWARDS}  # type: ignore[dict-item]
     found = [(kind, name) for kind in get_args(Kind) if name in registries[kind]]
     if not found:
-        known = ", ".join([*GRADERS.names(), *REWARDS.names()])
-        raise usage(
-            f"there is no grader and no reward {name!r}; choose of: {known}. For one of yours give its file, such as "
-            "whet reward test mine.py"
-        )
+        raise usage(_unknown(name, [*GRADERS.names(), *REWARDS.names()]))
     return found
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    """What to type in place of a name that nothing has."""
+    file, colon, function = name.rpartition(":")
+    if colon and file.endswith(".py"):
+        return (
+            f"{name} is no name: one function of a file is tested by its registered name, as in whet reward test "
+            f"{function or 'NAME'} --plugins {file}; whet reward test {file} tests all in it"
+        )
+    if Path(name).suffix in (".jsonl", ".json", ".parquet"):
+        return (
+            f"{name} is a file of rows, and no grader: name the grader or its file first, as in whet reward test "
+            f"mine.py --data {name}"
+        )
+    return (
+        f"there is no grader and no reward {name[:200]!r}; choose of: {', '.join(known)}. For one of yours give its "
+        f"file (whet reward test mine.py), or its name and its file (whet reward test {name[:200]} --plugins mine.py)"
+    )
 
 
 def _show(report: RewardReport, everything: bool) -> None:

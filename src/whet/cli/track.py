@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,9 @@ from whet.errors import WhetError, text_of
 
 if TYPE_CHECKING:
     from whet.tracking.follow import Feed
+
+START_S, POLL_S = 60.0, 0.5
+"""Seconds that a follower waits for a run to begin, and between two looks."""
 
 
 @app.command()
@@ -34,7 +38,12 @@ def track(
         str | None, typer.Option(help="The tracker's project. Default: WANDB_PROJECT or TRACKIO_PROJECT, else whet.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow/--once", help="Go on until the run has finished, or send what is there and leave.")
+        bool,
+        typer.Option(
+            "--follow/--once",
+            help="Go on until the run has finished, or send what is there and leave. --follow waits a minute for a run "
+            "that is starting.",
+        ),
     ] = False,
     traces: Annotated[int, typer.Option(min=0, max=1000, help="Episodes of a step that are sent, at most.")] = 4,
     again: Annotated[bool, typer.Option("--again", help="Send everything anew, though the tracker has it.")] = False,
@@ -57,6 +66,8 @@ def track(
         kinds = _kinds(to)
         if project is not None and not project.strip():
             raise usage("--project is empty: give it a name, or leave it out")
+        if follow:
+            _wait_for(run)
         feeds = []
         for kind in kinds:
             place = folder / kind if folder is not None and len(kinds) > 1 else folder
@@ -79,6 +90,24 @@ def track(
     guarded(work, None)
     if failed:
         raise typer.Exit(1)
+
+
+def _wait_for(run: Path) -> None:
+    """Waits for a run that is about to begin: loading it takes seconds, and its folder comes after that."""
+    from whet.report.read import check_is_run
+    from whet.report.records import ReportError
+
+    until = time.monotonic() + START_S
+    is_said = False
+    while time.monotonic() < until:
+        try:
+            check_is_run(run)
+            return
+        except ReportError:
+            if not is_said:
+                note(f"waiting for a run in {escape(str(run))}, {START_S:g} s at most")
+                is_said = True
+            time.sleep(POLL_S)
 
 
 def _kinds(names: str) -> list[str]:

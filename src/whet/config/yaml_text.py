@@ -19,6 +19,8 @@ from whet.config.base import ConfigError
 from whet.digests import read_text
 
 TAG = "tag:yaml.org,2002:"
+MAX_BYTES = 500_000
+"""Of a file of settings or prompts. Parsing takes up to 16 microseconds a byte."""
 
 
 class NotYaml(ValueError):
@@ -111,11 +113,16 @@ def read_file(file: Path, title: str = "config file") -> dict[str, Any]:
 
     Args:
         title: the kind of file, for the user.
-    Raises: ConfigError where the file cannot be read, is no YAML, or holds something else.
+    Raises: ConfigError where the file cannot be read, is too large or no YAML, or holds something else.
     """
     try:
         if file.exists() and not file.is_file():  # a pipe or a device may never end
             raise ConfigError(f"{file} is a folder, a pipe or a device: give a YAML text file")
+        if file.exists() and (size := file.stat().st_size) > MAX_BYTES:
+            raise ConfigError(
+                f"the {title} {file} has {size:,} bytes, more than {MAX_BYTES:,}: give a file of settings or prompts; "
+                "rows of data belong in a .jsonl file that the settings name"
+            )
         text = read_text(file)
     except FileNotFoundError as error:
         raise ConfigError(f"there is no {title} {file}: check the path") from error

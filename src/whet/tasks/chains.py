@@ -30,6 +30,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *(("-", b) for b in range(1, 10)),
     *(("*", b) for b in (3, 7, 9)),
 )
+_OPERATION_TEXTS = {(op, b): f"{op} {b}" for op in "+-*" for b in range(10)}
 MAX_STEPS = 12
 """Of a problem; the tiny tokenizer has a piece for each `Step N: `."""
 VERDICT_LINE = "Correctness of the final answer"
@@ -45,7 +46,7 @@ class Chain:
 
     @property
     def text(self) -> str:
-        return " ".join([str(self.start), *(f"{op} {b}" for op, b in self.operations)])
+        return " ".join([str(self.start), *map(_OPERATION_TEXTS.__getitem__, self.operations)])
 
     @property
     def values(self) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 from whet.config.environment_data import RemoteEnvironment
 from whet.distribution import how_to_install
 from whet.envs.protocol import EnvError
+from whet.envs.remote.deadline import deadline, transport
 from whet.envs.remote.errors import BadAnswer, Full, TooSlow, Unreachable
 
 TOKEN = "WHET_ENV_TOKEN"
@@ -76,7 +77,7 @@ class Server:
             body: sent as JSON. None: no body.
             repeats: the server knows a request that comes again, so that it may go again where a connection was cut.
             waits: a full server (503) is asked again until `wait_s` is over.
-            timeout_s: seconds for each answer. None: as the limits say.
+            timeout_s: seconds for each answer, from the first byte sent to the last one read. None: as the limits say.
         Raises: Unreachable, TooSlow, Full, BadAnswer.
         """
         method = "GET" if is_get else "POST"
@@ -111,13 +112,15 @@ class Server:
         """Status, the pause that the server asks for in seconds, and the body of one answer."""
         httpx = _httpx()
         limit_s = timeout_s or self.limits.timeout_s
-        until = time.monotonic() + limit_s
         timeout = httpx.Timeout(limit_s, connect=min(self.limits.connect_s, limit_s))
         content = None if body is None else json.dumps(body).encode()
         try:
-            with _client().stream(
-                method, f"{self.url}{path}", content=content, params=params, headers=_headers(body), timeout=timeout
-            ) as response:
+            with (
+                deadline(limit_s) as until,
+                _client().stream(
+                    method, f"{self.url}{path}", content=content, params=params, headers=_headers(body), timeout=timeout
+                ) as response,
+            ):
                 data = self._read(response, until, limit_s)
                 return response.status_code, _pause(response.headers.get("Retry-After")), data
         except (httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout) as error:
@@ -134,7 +137,7 @@ class Server:
             data += part
             if len(data) > MAX_BYTES:
                 raise BadAnswer(f"{self.url} answers more than {MAX_BYTES:,} bytes")
-            if time.monotonic() > until:  # a server that sends a byte now and then is never late for httpx
+            if time.monotonic() > until:  # behind a proxy, a server that sends a byte now and then is never late
                 raise self._late(limit_s)
         return bytes(data)
 
@@ -192,7 +195,7 @@ def _client() -> Any:
             httpx = _httpx()
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=IDLE_S)
             _clients.clear()
-            _clients[pid] = httpx.Client(limits=limits, follow_redirects=False)
+            _clients[pid] = httpx.Client(limits=limits, follow_redirects=False, transport=transport(limits))
         return _clients[pid]
 
 

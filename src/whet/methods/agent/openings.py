@@ -12,7 +12,7 @@ from typing import Any
 
 from whet.config import ConfigError
 from whet.config.environments import NO_RULES, OWN_RULES, AgentRunConfig
-from whet.config.yaml_text import NotYaml, load
+from whet.config.yaml_text import MAX_BYTES, NotYaml, load
 from whet.envs import EnvironmentInfo
 from whet.envs.shown_form import OWN_FORM, ShownForm
 from whet.methods.environment_tasks import rules_of
@@ -212,6 +212,8 @@ def read_opening(path: str, environment: str) -> Opening:
 
 def _from_yaml(path: str) -> Opening:
     text = read_text(Path(path), SETTING, KINDS)
+    if len(text) > MAX_BYTES:  # parsing would take long
+        raise DataError(f"rules: {path} has {len(text):,} characters, more than {MAX_BYTES:,}: give a shorter opening")
     try:
         turns = load(text)
     except (NotYaml, RecursionError) as error:
