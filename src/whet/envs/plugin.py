@@ -72,8 +72,8 @@ def env(
         rules: the text of the agent's first message.
         parser: how a reply is read. `react` takes what follows the last `Action:`.
         group: a function from an item to its subgroup, such as its difficulty, for tables.
-        needs: what has to be installed first, in words.
-        item_ids: published names of items, by item.
+        needs: the extra that installs what it needs. Empty: nothing more.
+        item_ids: prefixes of published item names: `textcraft_12` is `{"textcraft": ""}`.
         expert: a generator function of your environment, and of `seed` by name. It yields a thought and an action.
     Returns: a decorator that returns what it decorates.
     Raises: ValueError where this is no environment.
