@@ -7,14 +7,13 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from whet.cli.app import app
 from whet.cli.console import guarded, interpreter, out, program, usage
-from whet.registry import Registry
 
 new = typer.Typer(name="new", no_args_is_help=True, help="Files of your own to begin with, which run as they are.")
 app.add_typer(new)
@@ -37,17 +36,12 @@ def new_environment(
     Example: whet new env corridor, then pytest test_corridor.py
     """
 
-    def registry() -> Registry[Any]:
-        from whet.envs import ENVIRONMENTS
-
-        return ENVIRONMENTS
-
     def commands(file: str) -> list[str]:
         plugins = f"{name} --plugins {file}"
         agent = f"{program()} tiny agent {plugins} --out {shlex.quote(f'models/{name}')}"
         return [f"{program()} env play {plugins}", agent]
 
-    _write("env", "an environment", name, folder, registry, commands)
+    _write("env", "an environment", name, folder, "ENVIRONMENTS", commands)
 
 
 @new.command("reward")
@@ -57,12 +51,7 @@ def new_reward(name: Name, folder: Folder = Path()) -> None:
     Example: whet new reward brief, then pytest test_brief.py
     """
 
-    def registry() -> Registry[Any]:
-        from whet.rewards import REWARDS
-
-        return REWARDS
-
-    _write("reward", "a reward", name, folder, registry, _training(name, "grpo", f"'rewards={{{name}: 0.1}}'"))
+    _write("reward", "a reward", name, folder, "REWARDS", _training(name, "grpo", f"'rewards={{{name}: 0.1}}'"))
 
 
 @new.command("prompts")
@@ -72,15 +61,10 @@ def new_prompts(name: Name, folder: Folder = Path()) -> None:
     Example: whet new prompts terse, then pytest test_terse.py
     """
 
-    def registry() -> Registry[Any]:
-        from whet.tasks.prompts import PROMPTS
-
-        return PROMPTS
-
     def commands(file: str) -> list[str]:
         return [f"{program()} list --plugins {file}"]
 
-    _write("prompts", "the prompts", name, folder, registry, commands)
+    _write("prompts", "the prompts", name, folder, "PROMPTS", commands)
 
 
 @new.command("loss")
@@ -90,13 +74,8 @@ def new_loss(name: Name, folder: Folder = Path()) -> None:
     Example: whet new loss capped, then pytest test_capped.py
     """
 
-    def registry() -> Registry[Any]:
-        from whet.config.losses import LOSSES
-
-        return LOSSES
-
     commands = _training(name, "grpo", f"loss.kind={name} learning.num_epochs=2")
-    _write("loss", "a loss", name, folder, registry, commands)
+    _write("loss", "a loss", name, folder, "LOSSES", commands)
 
 
 @new.command("callback")
@@ -106,12 +85,7 @@ def new_callback(name: Name, folder: Folder = Path()) -> None:
     Example: whet new callback bell, then pytest test_bell.py
     """
 
-    def registry() -> Registry[Any]:
-        from whet.callbacks import CALLBACKS
-
-        return CALLBACKS
-
-    _write("callback", "a callback", name, folder, registry, _training(name, "grpo", f"callbacks.use=[{name}]"))
+    _write("callback", "a callback", name, folder, "CALLBACKS", _training(name, "grpo", f"callbacks.use=[{name}]"))
 
 
 @new.command("method")
@@ -121,12 +95,7 @@ def new_method(name: Name, folder: Folder = Path()) -> None:
     Example: whet new method filtered, then pytest test_filtered.py
     """
 
-    def registry() -> Registry[Any]:
-        from whet.methods import METHODS
-
-        return METHODS
-
-    _write("method", "a method", name, folder, registry, _training(name, name, ""))
+    _write("method", "a method", name, folder, "METHODS", _training(name, name, ""))
 
 
 def _training(name: str, method: str, settings: str) -> Callable[[str], list[str]]:
@@ -144,7 +113,7 @@ def _write(
     what: str,
     name: str,
     folder: Path,
-    registry: Callable[[], Registry[Any]],
+    registry: str,
     commands: Callable[[str], list[str]],
 ) -> None:
     """Writes a template and its test under a name, and says what to type next.
@@ -152,14 +121,16 @@ def _write(
     Args:
         kind: the templates' name.
         what: the part in words, with its article.
-        registry: of the names that are taken.
+        registry: the public name of the registry of its kind.
         commands: what to type after the tests, from the part's file.
     """
 
     def work() -> None:
         if not name.isidentifier() or iskeyword(name) or not name.isascii():
             raise usage(f"{name!r} can be no module's name: use letters, digits and _, such as my_world")
-        if name in registry():
+        import whet
+
+        if name in getattr(whet, registry):
             there = "there are" if kind == "prompts" else "there is"
             raise usage(f"{there} {what} {name!r} already: choose another name")
         files = {folder / f"{name}.py": f"{kind}.txt", folder / f"test_{name}.py": f"test_{kind}.txt"}
