@@ -10,7 +10,7 @@ EXTRA_NAMES := $(subst $(comma), ,$(EXTRAS))
 INSTALLED := .venv/.installed $(EXTRA_NAMES:%=.venv/.installed-%)
 STEP = @printf '==> %s\n'
 
-.PHONY: help setup train agents critiques test integration test-all no-cuda release-check docker-check
+.PHONY: help setup train agents critiques test integration test-all no-cuda release-check docker-check site
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # two installations at once would write into one .venv
 
@@ -26,6 +26,7 @@ help:
 	@echo 'make test-all  The same, then the integration tier: TRL, a browser, Java, servers, SmolLM2, runs that are killed.'
 	@echo 'make release-check  Build the wheel and the sdist, look into them, and try the wheel in an environment of its own.'
 	@echo 'make docker-check   Run the RUN lines of the Dockerfile in a fresh folder, without Docker.'
+	@echo 'make site    Build the documentation site into build/site; a broken link is an error.'
 	@echo 'make setup   Only install, into .venv, with what BabyAI needs. EXTRAS=serve,data adds what they need, and keeps'
 	@echo '             what is there; PYTHON=python3.12 chooses the interpreter of a new .venv.'
 
@@ -94,6 +95,10 @@ no-cuda:
 	else \
 		echo 'None.'; \
 	fi
+
+site: .venv/.installed-docs
+	$(STEP) 'the documentation site, its links and its hosts'
+	@.venv/bin/python scripts/site.py
 
 release-check: .venv/.installed
 	$(STEP) 'release: the wheel, the sdist, and the commands of the installed wheel'

@@ -66,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "rollout": rooms("chat config engines envs errors grading models seeds tasks tool_calls types"),  # never trains
     "evaluation": rooms("config errors grading plugins registry rollout tasks types"),
     "credit": rooms("config errors evaluation models objectives plugins registry rewards trainer types"),
-    "report": rooms("config errors evaluation run_folder types"),  # what a run's folder says, and no method
+    "report": rooms("config errors evaluation near run_folder types"),  # what a run's folder says, and no method
     "tracking": rooms("distribution errors files report run_folder types"),  # reads a folder, and no trainer
     "methods": _SHARED - rooms("methods objectives") | rooms("plugins registry"),  # what families share
     **{f"methods.{family}": _SHARED for family in FAMILIES},
@@ -134,6 +134,7 @@ LATE = (
     *("trackio", "wandb", "mlflow", "llguidance"),
     *("scienceworld", "py4j", "minigrid", "gymnasium", "bm25s", "verifiers"),
     *("textworld_express", "textworld", "alfworld"),
+    "IPython",  # of a notebook's kernel
 )
 """Optional or slow: a function may import them."""
 

@@ -1,4 +1,4 @@
-"""`whet new env`: what it writes works as it is, is tested by what it writes, and overwrites nothing."""
+"""`whet new`: what it writes works as it is, is tested by what it writes, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -59,6 +59,39 @@ def test_it_overwrites_nothing_and_says_why(tmp_path):
         assert why in " ".join(done.stderr.split())
     assert [file.name for file in tmp_path.iterdir()] == ["test_mine.py"]
     assert (tmp_path / "test_mine.py").read_text() == "kept"
+
+
+PARTS = ("reward", "prompts", "loss", "callback", "method")
+
+
+def test_it_writes_parts_of_each_kind_that_are_listed(tmp_path):
+    for part in PARTS:
+        said = whet("new", part, f"my_{part}", "--dir", tmp_path).stdout
+        assert f"pytest {tmp_path / f'test_my_{part}.py'}" in said
+        text = (tmp_path / f"my_{part}.py").read_text() + (tmp_path / f"test_my_{part}.py").read_text()
+        assert "MY_PART" not in text
+    listed = " ".join(whet("list", *(f"--plugins={tmp_path / f'my_{part}.py'}" for part in PARTS)).stdout.split())
+    for line in (
+        "my_reward 1 for a reply of a few tokens, less the longer it is. my_reward.py",
+        "my_prompts Short, with a verdict in one word. my_prompts.py",
+        "my_loss The surrogate, with a cap on the ratio. my_loss.py",
+        "my_callback Writes a line for each better validation. my_callback.py",
+        "my_method Imitation of one's own right replies my_method.py",
+    ):
+        assert line in listed
+
+
+@pytest.mark.integration
+def test_the_parts_pass_their_own_tests(tmp_path):
+    """A method trains two steps; a reward, a loss and a callback take part in a run."""
+    for part in PARTS:
+        whet("new", part, f"my_{part}", "--dir", tmp_path)
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    done = subprocess.run(
+        tests, cwd=tmp_path, capture_output=True, text=True, env=ENVIRONMENT, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "18 passed" in done.stdout
 
 
 @pytest.mark.integration

@@ -247,6 +247,11 @@ ERRORS: dict[str, list[tuple[str, str, str]]] = {
     "new": [
         ("new env 'my env'", "'my env' can be no module's name", "use letters, digits and _"),
         ("new env näme", "'näme' can be no module's name", "use letters, digits and _"),
+        ("new method grpo", "there is a method 'grpo' already", "choose another name"),
+        ("new reward 2nd", "'2nd' can be no module's name", "use letters, digits and _"),
+        ("new prompts english", "there are the prompts 'english' already", "choose another name"),
+        ("new loss clip", "there is a loss 'clip' already", "choose another name"),
+        ("new callback ok --dir {words.txt}", "File exists", "choose another path"),
         ("new env ok --dir {words.txt}", "File exists", "choose another path"),
         ("new env ok --dir {unwritable}", "No such file or directory: /proc/x", "choose another path"),
     ],

@@ -12,7 +12,8 @@ from support.commands import whet
 from whet.cli import app
 from whet.cli.own_files import without_plugins
 
-NO_USE = {"compare", "get", "methods", "new env", "show", "track", "tiny build", "tiny random"}
+PARTS = ("env", "method", "reward", "prompts", "loss", "callback")
+NO_USE = {"compare", "get", "methods", *(f"new {part}" for part in PARTS), "show", "track", "tiny build", "tiny random"}
 """Commands that name nothing which a plug-in could register."""
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.report.read import check_is_run, read_object, read_report_spec, read_rows, read_settings
+from whet.report.notebook import Plot, plot, run_html
+from whet.report.read import check_is_run, read_object, read_report_spec, read_rows, read_run, read_settings
 from whet.report.rows import summary_rows
 from whet.report.spec import ReportSpec
 from whet.run_folder.files import BEST
@@ -24,7 +25,7 @@ class Run:
     """A run folder.
 
         run = whet.Run.open("runs/first")
-        print(run)                                            # its table
+        print(run)                                            # its table; in a notebook, `run` shows curves too
         [row["reward/mean"] for row in run.metrics_of("train")]
 
     Every property reads its file anew. A line that the run is still writing is left out.
@@ -118,6 +119,19 @@ class Run:
 
         return {name: dict(record) for name, record in read_scaling_records(self.folder)}
 
+    def plot(self, *names: str, phase: str | None = None) -> Plot:
+        """A chart of metrics by their names in `metrics`, which a notebook shows:
+
+            run.plot("reward/mean")
+            run.plot("reward/mean", "validation/acc", phase="train").save("reward.svg")
+
+        Args:
+            names: of metrics. Long phases get a running mean.
+            phase: only this one. None: all that have the metrics, one after another.
+        Raises: ReportError where there is no such metric, with names that are near.
+        """
+        return plot(read_run(self.folder), names, phase)
+
     def report(self) -> Path:
         """Write `report.html`, one file that opens from disk.
 
@@ -129,6 +143,10 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.folder}: {self.settings.get('method', 'no method')}, {self._stands()}>"
+
+    def _repr_html_(self) -> str:
+        """Its table and curves, in a notebook."""
+        return run_html(read_run(self.folder), f"{self.folder.name}: {self.settings.get('method')}, {self._stands()}")
 
     def __str__(self) -> str:
         """The table, as the terminal shows it; of an unfinished run, its phase and step."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
@@ -58,6 +59,18 @@ def _watcher(progress: Progress | StepFunction) -> Progress:
     return _EachStep(cast(StepFunction, progress))
 
 
+def _notebook() -> Callable[[str, str], object] | None:
+    """Draws in the output of the cell that runs, in one place. None: this is no notebook's kernel."""
+    ipython = sys.modules.get("IPython")  # a kernel has imported it
+    shell = ipython.get_ipython() if ipython is not None else None
+    if getattr(shell, "kernel", None) is None:
+        return None
+    from IPython.display import display
+
+    place = display({"text/plain": ""}, raw=True, display_id=True)
+    return lambda html, text: place.update({"text/html": html, "text/plain": text}, raw=True)
+
+
 @contextmanager
 def watched(progress: bool | Progress | StepFunction, titles: Mapping[str, str] | None = None) -> Iterator[Progress]:
     """The watcher of a run within this block, which closes its bars at the end.
@@ -71,6 +84,15 @@ def watched(progress: bool | Progress | StepFunction, titles: Mapping[str, str] 
         return
     if not progress:
         yield _Quiet()
+        return
+    if show := _notebook():
+        from whet.report.notebook_progress import NotebookProgress
+
+        in_place = NotebookProgress(show, titles)
+        try:
+            yield in_place
+        finally:
+            in_place.close()
         return
     from rich.console import Console
 

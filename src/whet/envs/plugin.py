@@ -64,9 +64,16 @@ def env(
     Args:
         splits: item numbers from 0, by split, or a function that gives them. `train` and `test` have to be there.
         says: a description in one line. Empty: the docstring's first line.
-        max_turns, rewards, success_above, scale, group, parser, needs, item_ids: see `EnvironmentInfo`.
-        kept_above: see `EnvironmentInfo`. None: `success_above`.
+        max_turns: the usual horizon. A run may set another.
+        rewards: the least and the greatest sum of an episode's rewards.
+        success_above: the sum above which an episode is a success.
+        kept_above: the sum above which AgentEvol keeps an episode. None: `success_above`.
+        scale: the divisor that turns the sum into a score in [0, 1].
         rules: the text of the agent's first message.
+        parser: how a reply is read. `react` takes what follows the last `Action:`.
+        group: a function from an item to its subgroup, such as its difficulty, for tables.
+        needs: the extra that installs what it needs. Empty: nothing more.
+        item_ids: prefixes of published item names: `textcraft_12` is `{"textcraft": ""}`.
         expert: a generator function of your environment, and of `seed` by name. It yields a thought and an action.
     Returns: a decorator that returns what it decorates.
     Raises: ValueError where this is no environment.

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from whet.evaluation.inference_scaling import Strategy
 
 STRATEGIES: Registry[type[Strategy]] = Registry("strategy")
+"""The strategies for inference scaling that `whet eval --strategy` takes."""
 
 for _name, _class, _says in (
     ("single", "Single", "One greedy answer, whatever the budget."),

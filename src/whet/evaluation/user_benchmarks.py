@@ -201,6 +201,7 @@ class Benchmark:
 
 
 BENCHMARKS: Registry[Benchmark] = Registry("benchmark")
+"""The benchmarks that `whet eval --benchmark` takes."""
 
 
 def benchmark(name: str, *, skill: Skill = "answer", says: str = "") -> Callable[[F], F]:

@@ -2,5 +2,7 @@
 
 from __future__ import annotations
 
-POLICY, BEST = "policy", "policy_best"
-"""The policy that trains, and its weights of the best validation."""
+POLICY = "policy"
+"""The name of the policy that trains."""
+BEST = "policy_best"
+"""The name of its weights of the best validation."""

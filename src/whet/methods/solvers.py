@@ -34,6 +34,7 @@ ROWS = {"before": POLICY, "best": BEST, "last": POLICY}
 OF_RUN = {"best": BEST, "last": POLICY}
 """What `whet eval` measures of a run, and the policy behind each name."""
 BY_BEST = Selection(POLICY, BEST, "validation/acc")
+"""Keeps the weights of the best validation accuracy."""
 
 
 class PolicyAlgorithm(Algorithm[C]):

@@ -102,7 +102,7 @@ def _line(line: Line, stages: Sequence[PhaseRecord], bands: Sequence[Band]) -> l
     series: list[Series] = []
     if line.band:  # a stage at a time, because a filled band has no gaps
         for stage, start in placed:
-            low, high = (_joined([_placed(stage.series(key), start)]) for key in line.band)
+            low, high = (joined_points([_placed(stage.series(key), start)]) for key in line.band)
             if low["x"] and low["x"] == high["x"]:
                 series.append({**style, "kind": "band", "x": low["x"], "y": high["y"], "low": low["y"]})
     train = [_placed(stage.series(line.key), start) for stage, start in placed]
@@ -110,12 +110,12 @@ def _line(line: Line, stages: Sequence[PhaseRecord], bands: Sequence[Band]) -> l
     if line.points:
         kinds = [("points", train)]
     else:
-        means = [_running_mean(points) for points in train] if not any(checked) and not line.band else []
+        means = [running_mean(points) for points in train] if not any(checked) and not line.band else []
         kinds = [("train", train), ("mean", means), ("validation", checked)]
     largest = max((abs(y) for points in train for _, y in points), default=0.0) or 1.0
     for kind, parts in kinds:
         if any(parts):
-            joined = _joined(parts)
+            joined = joined_points(parts)
             if line.scaled:
                 joined["raw"] = joined["y"]
                 joined["y"] = [None if y is None else _short(y / largest) for y in joined["y"]]
@@ -140,7 +140,7 @@ def _placed(series: tuple[list[int], list[float]], start: int) -> list[Point]:
     return [(start + step, value) for step, value in zip(*series, strict=True)]
 
 
-def _running_mean(points: Sequence[Point]) -> list[Point]:
+def running_mean(points: Sequence[Point]) -> list[Point]:
     """The centred mean over about a twelfth of the stage (less at its ends). Empty for too short a stage."""
     reach = len(points) // 24
     if not reach:
@@ -149,7 +149,7 @@ def _running_mean(points: Sequence[Point]) -> list[Point]:
     return [(points[i][0], fmean(y for _, y in window)) for i, window in enumerate(windows)]
 
 
-def _joined(parts: Sequence[Sequence[Point]]) -> dict[str, list[Any]]:
+def joined_points(parts: Sequence[Sequence[Point]]) -> dict[str, list[Any]]:
     """The stages' points one after the other, with a gap between stages. The next one starts from chosen weights,
     which need not be the last."""
     points: list[tuple[int, float | None]] = []
@@ -166,7 +166,7 @@ def _warm_start(run: RunRecord, phases: Sequence[PhaseRecord]) -> dict[str, Any]
         style = {"name": run.report_spec.title(phase.name), "colour": SFT_COLOURS[index % len(SFT_COLOURS)]}
         for kind, key in zip(("train", "validation"), WARM_START, strict=True):
             if points := _placed(phase.series(key), 0):
-                series.append({**style, "kind": kind, **_joined([points])})
+                series.append({**style, "kind": kind, **joined_points([points])})
     return _drawn("Warm start", "loss per token, in nats", "number", True, False, series)
 
 

@@ -57,7 +57,7 @@ class RichProgress:
         self._task = self._bars.add_task(self._name, total=total, completed=done, shown=())
 
     def step(self, step: int, shown: Mapping[str, float | None]) -> None:
-        metrics = tuple(f"{_short(name)} {_number(value)}" for name, value in shown.items() if value is not None)
+        metrics = metric_texts(shown)
         if self._task is not None:
             self._bars.update(self._task, completed=step, shown=metrics)
         else:
@@ -71,7 +71,7 @@ class RichProgress:
         self._spoke = now
         made = step - self._done
         left = (now - self._began) / made * (self._total - step) if made > 0 else None
-        when = "" if step == self._total else f"{_clock_text(left)} left"
+        when = "" if step == self._total else f"{clock_text(left)} left"
         text = "  ".join(filter(None, (f"{self._name} {step}/{self._total}", when, *metrics)))
         self.console.print(f"  {text}", highlight=False, markup=False, soft_wrap=True)
 
@@ -106,8 +106,8 @@ class _Line(ProgressColumn):
         if cell_len(name) > NAME_WIDTH:
             name = set_cell_size(name, NAME_WIDTH - 1) + "…"
         count = f"{task.completed:.0f}/{task.total or 0:.0f}"
-        spent = _clock_text(task.finished_time if task.finished else task.elapsed)
-        left = f" in {spent}" if task.finished else f"{_clock_text(task.time_remaining)} left"
+        spent = clock_text(task.finished_time if task.finished else task.elapsed)
+        left = f" in {spent}" if task.finished else f"{clock_text(task.time_remaining)} left"
         widths = (NAME_WIDTH, BAR_WIDTH, max(7, len(count)), 12)
         details = (*task.fields["shown"], *(() if task.finished else (_rate(task), f"{spent} so far")))
         line = Table.grid(padding=(0, 1, 0, 0))
@@ -136,7 +136,12 @@ def _rate(task: Task) -> str:
     return "" if not speed else f"{speed:.1f} steps/s" if speed >= 1 else f"{1 / speed:.1f} s/step"
 
 
-def _clock_text(seconds: float | None) -> str:
+def metric_texts(metrics: Mapping[str, float | None]) -> tuple[str, ...]:
+    """The metrics of a progress line, each as its short name and value. Those without a value are left out."""
+    return tuple(f"{_short(name)} {_number(value)}" for name, value in metrics.items() if value is not None)
+
+
+def clock_text(seconds: float | None) -> str:
     """`0:01:23`, or dashes for None."""
     if seconds is None:
         return "-:--:--"

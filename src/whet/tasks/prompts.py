@@ -229,6 +229,7 @@ ACTING_ENGLISH = Prompts(
 )
 
 PROMPTS: Registry[Prompts] = Registry("prompts")
+"""The prompts that the setting `prompts` takes by name."""
 PROMPTS.add("chains", CHAINS, says="Terse: every piece is a token of the tiny world's tokenizer.")
 PROMPTS.add("english", ENGLISH, says="For models that read English: step by step, with a verdict on each step.")
 PROMPTS.add("short", SHORT, says="For models of less than a billion weights: few words, no steps.")

@@ -27,6 +27,7 @@ from whet.types import FAULTS, Episode, Task
 
 C = TypeVar("C", bound=AgentRunConfig)
 BY_SUCCESS = Selection(POLICY, BEST, "validation/success")
+"""Keeps the weights of the best success in validation."""
 BY_SUCCESS_OR_LATER = replace(BY_SUCCESS, takes_later_at_zero=True)
 """Of weights that imitate."""
 OF_RUN = {"after": BEST, "last": POLICY}
