@@ -235,6 +235,13 @@ class Completion:
     """Of the weights that wrote it: the number of updates they had seen."""
     tops: tuple[tuple[tuple[int, float], ...], ...] = ()
     """`Token.top` of each token. Empty: they were not asked for."""
+    versions: tuple[tuple[int, int], ...] = ()
+    """Runs of `(weights version, number of tokens)`, where newer weights went on with it. Empty: all by `version`."""
+
+    @property
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """`versions`, also where one wrote all."""
+        return self.versions or ((self.version, len(self.tokens)),)
 
     @property
     def sampled(self) -> list[Token]:

@@ -29,6 +29,8 @@ SPLITS = ("train", "validation", "test")
 DEFAULT_UNIT = 64
 """Rollouts of a unit, where workers take them and `cluster.unit` is not set."""
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+"""Names of this machine, as no other machine reaches it."""
 NUMBER_TYPES = {"bf16": "bfloat16", "fp32": "float32", "f32": "float32"}
 """Other names of number types."""
 
@@ -159,11 +161,26 @@ class SamplingConfig(Config):
 
 
 class EngineConfig(Config):
-    """The in-process engine, and how rollouts wait for services."""
+    """The engine that samples, and how rollouts wait for services."""
 
+    kind: Literal["local", "vllm"] = "local"
+    """local: whet's own, in the run's process. vllm: servers of vLLM that run already (`urls`)."""
+    urls: Annotated[tuple[str, ...], ActsWhen("kind", "vllm")] = ()
+    """Of vLLM servers: http://127.0.0.1:8000. Each holds a whole model, and gets the weights of the policy that is
+    sampled. Their routes ask for no password: keep them on loopback, or in a network of your own."""
+    sync: Annotated[Literal["disk", "nccl"], ActsWhen("kind", "vllm")] = "disk"
+    """How weights reach the servers. disk: a saved folder that they load. nccl is refused until a GPU has run it."""
+    sync_folder: Annotated[str | None, ActsWhen("kind", "vllm")] = None
+    """Where `sync=disk` saves the weights: a folder that all servers see under the same path. null: a temporary one of
+    this machine, for servers on loopback."""
+    limit_s: Annotated[float, ActsWhen("kind", "vllm")] = Field(600.0, gt=0, le=1e6)
+    """Seconds that a server has for each phase of an update, or for a reply. Past it the run ends, and names the
+    phase."""
+    placement: Annotated[Literal["servers", "colocated"], ActsWhen("kind", "vllm")] = "servers"
+    """servers: beside the processes that train. colocated (on their GPUs) is refused until a GPU has run it."""
     max_rows: int = Field(256, ge=1)
-    """Replies written at one time; key/value memory grows with it."""
-    prefill_tokens: int = Field(16384, ge=1)
+    """Replies written at one time; key/value memory grows with it. Of all servers together."""
+    prefill_tokens: Annotated[int, ActsWhen("kind", "local")] = Field(16384, ge=1)
     """Context tokens of one prefill pass."""
     rollout: Literal["lockstep", "free"] = "lockstep"
     """lockstep: a service answers all rollouts that ask it before any continues. free: each continues as soon as its
@@ -174,8 +191,33 @@ class EngineConfig(Config):
     at once. null: as they arrive, which is recorded and can be repeated."""
     arrivals: Annotated[InputFile | None, ActsWhen("latency", None)] = None
     """With latency=null: the arrivals.jsonl of another run, whose rollouts are to be repeated. null: none."""
-    prefix_gib: Annotated[float, ActsWhen("rollout", "free")] = Field(1.0, ge=0)
+    prefix_gib: Annotated[float, ActsWhen("rollout", "free"), ActsWhen("kind", "local")] = Field(1.0, ge=0)
     """With free: GiB for keys and values of replies that a rollout may continue."""
+
+    @model_validator(mode="after")
+    def check_servers(self) -> Self:
+        settings = self.__dict__  # a look-up here counts as no read
+        if settings["kind"] != "vllm":
+            return self
+        for key, value, works in (("sync", "nccl", "disk"), ("placement", "colocated", "servers")):
+            if settings[key] == value:
+                raise ValueError(
+                    f"{key} = {value} has not been run on a GPU yet, and is refused until it has: {key}={works}"
+                )
+        if not settings["urls"]:
+            raise ValueError("kind = vllm needs urls of servers that run: urls=[http://127.0.0.1:8000]")
+        for url in settings["urls"]:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+                raise ValueError(
+                    f"urls are of the form http://127.0.0.1:8000, without a user or a query, not {url!r:.100}"
+                )
+            if parts.hostname not in LOOPBACK and settings["sync_folder"] is None:
+                raise ValueError(
+                    f"the server {parts.hostname} is another machine: give sync_folder, a folder that it and this "
+                    "machine see under the same path"
+                )
+        return self
 
 
 class ClusterConfig(Config):

@@ -86,6 +86,16 @@ class RunConfig(Scheduled):
     """Bytes of one episode in the traces. A longer one loses the middle of its longest texts there; training sees the
     whole."""
 
+    @model_validator(mode="after")
+    def check_samplers(self) -> Self:
+        settings = self.__dict__  # a look-up here counts as no read
+        if settings["engine"].__dict__["kind"] == "vllm" and settings["cluster"].__dict__["workers"]:
+            raise ValueError(
+                "engine.kind = vllm samples on servers, which workers would give different weights: leave "
+                "cluster.workers at 0, and name more engine.urls"
+            )
+        return self
+
     @field_validator("plugins")
     @classmethod
     def from_anywhere(cls, plugins: tuple[str, ...]) -> tuple[str, ...]:

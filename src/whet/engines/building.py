@@ -5,6 +5,7 @@ from __future__ import annotations
 from whet.config.parts import EngineConfig
 from whet.engines.local import LocalEngine
 from whet.engines.protocol import Engine
+from whet.engines.vllm import VllmEngine
 from whet.models.policy import Policy
 
 
@@ -19,6 +20,8 @@ def new_engine(policy: Policy, settings: EngineConfig) -> Engine:
     """An engine of the kind that the settings name. It may hold no weights yet: `engine_of` gives it the policy's.
 
     Another kind of engine is chosen here, and nowhere else."""
+    if settings.kind == "vllm":
+        return VllmEngine(policy, settings)
     prefix_bytes = round(settings.prefix_gib * 2**30) if settings.rollout == "free" else 0
     return LocalEngine(
         policy, max_rows=settings.max_rows, prefill_tokens=settings.prefill_tokens, prefix_bytes=prefix_bytes

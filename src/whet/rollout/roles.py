@@ -188,15 +188,17 @@ class PolicyRole:
         """
         tokens = segment.tokens + completion.tokens
         written = tokens[:-1] if completion.stop_reason == "eos" else tokens
-        count = len(completion.tokens)
-        *earlier, last = segment.versions or ((completion.version, 0),)
-        same = last[0] == completion.version
-        versions = (*earlier, (last[0], last[1] + count)) if same else (*earlier, last, (completion.version, count))
+        versions = list(segment.versions)
+        for version, count in completion.runs:
+            if versions and versions[-1][0] == version:
+                versions[-1] = (version, versions[-1][1] + count)
+            else:
+                versions.append((version, count))
         return replace(
             segment,
             tokens=tokens,
             logprobs=segment.logprobs + completion.logprobs,
-            versions=versions,
+            versions=tuple(versions),
             # Control tokens that a model writes must not become turns of the next prompt.
             text=prefill + self.tokenizer.decode(written, skip_special_tokens=True),
             stop_reason=completion.stop_reason,

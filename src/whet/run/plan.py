@@ -180,7 +180,7 @@ def _memory(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) ->
         phases: for each phase, the policies that learn in it, and how.
     """
     policies, lengths, engine = session.loop.policies, session.lengths, session.algorithm.config.engine
-    cluster = session.algorithm.config.cluster
+    cluster, is_elsewhere = session.algorithm.config.cluster, engine.kind == "vllm"
     estimates = []
     for device in sorted({str(policy.device) for policy in policies.values()}):
         here = {name: policy for name, policy in policies.items() if str(policy.device) == device}
@@ -190,7 +190,7 @@ def _memory(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) ->
             for phase in (() if cluster.ranks else phases)
         ]
         caches = [
-            0 if cluster.workers else _cache_bytes(policy, lengths.get(name), engine.max_rows)
+            0 if cluster.workers or is_elsewhere else _cache_bytes(policy, lengths.get(name), engine.max_rows)
             for name, policy in here.items()
         ]
         num_prefixes = sum(map(bool, caches)) if engine.rollout == "free" else 0

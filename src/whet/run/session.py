@@ -21,6 +21,7 @@ from whet.config.base import plain
 from whet.config.parts import CallbacksConfig
 from whet.config.runs import RunConfig
 from whet.config.schedule import values_of
+from whet.engines.agreement import AGREEMENT
 from whet.errors import RunError
 from whet.grading import Grader, UserGrader
 from whet.methods.base import Algorithm, RunContext
@@ -42,7 +43,7 @@ from whet.tracking.beside import Beside
 from whet.trainer.checkpoint import newest_first
 from whet.trainer.loop import Loop, Progress
 from whet.trainer.process import set_determinism
-from whet.trainer.selfchecks import AGREEMENT, PROBE_BUDGET, difference_of
+from whet.trainer.selfchecks import PROBE_BUDGET, difference_of
 from whet.trainer.sharded import RanksLost
 from whet.types import Request, Sampling, tail_row
 

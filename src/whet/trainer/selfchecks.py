@@ -12,10 +12,10 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from whet.config.parts import WatchConfig
+from whet.engines.agreement import AGREEMENT, apart
 from whet.engines.protocol import Engine
 from whet.errors import RunError
 from whet.models.policy import Policy
@@ -211,10 +211,6 @@ def _still(learnt: Learnt) -> list[Finding]:
 # --- engine and trainer agree -----------------------------------------------------------------------------------------
 
 
-AGREEMENT = {torch.float32: ("largest", 1e-4), torch.bfloat16: ("mean", 1e-2)}
-"""The allowed difference between engine's and trainer's logprobs in nats, by type of the weights. In bf16 the largest
-difference of a few hundred tokens is a matter of luck: 0.03 to 0.2 on the tiny model, early or late in a run. Their
-mean is not: 0.0005 to 0.0015."""
 PROBE_ROWS, PROBE_LENGTH = 2, 16
 """Rows of a probe, and tokens of each row."""
 PROBE_BUDGET = 4096
@@ -242,11 +238,7 @@ def difference_of(policy: Policy, engine_scores: Sequence[Tensor], trainer_score
                 f"probe the engine has {len(sampled)} logprobs, and the trainer {len(scored)}, so the run would train "
                 "on credit for other tokens; try another transformers version"
             )
-    differences = (torch.cat([*engine_scores, torch.empty(0)]) - torch.cat([*trainer_scores, torch.empty(0)])).abs()
-    if not len(differences):
-        return 0.0
-    which, _ = AGREEMENT[policy.dtype]
-    return float(differences.max() if which == "largest" else differences.mean())
+    return apart(engine_scores, trainer_scores, policy.dtype)
 
 
 def check_weights(trainer: Trainer, engine: Engine) -> None:

@@ -1,0 +1,215 @@
+"""The servers of a run: which weights they hold, who asks them, and how new weights reach all of them.
+
+Engines of several policies may share them, such as a trained policy's and that of its best weights. Then the servers
+load the weights of the one that asks, and are probed, each time that another one asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from whet.config.base import ConfigError
+from whet.config.parts import EngineConfig
+from whet.engines.vllm_probe import Answers, Probe, check_probe, new_probe
+from whet.engines.vllm_replies import Aborted, Sent, body_of, read_prompt_logprobs, read_reply
+from whet.engines.vllm_server import Server, ServerError
+from whet.errors import RunError
+from whet.models.policy import Policy
+from whet.types import Completion, Request, Sampling
+
+T = TypeVar("T")
+ABORTS = 5
+"""Times that a reply may be cut off and is asked for again."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Weights that servers were given."""
+
+    policy: Policy
+    version: int
+    label: str
+    folder: Path
+
+
+@dataclass
+class Servers:
+    """All servers of one setting, in one event loop of a thread of its own.
+
+    Args:
+        urls: as in `EngineConfig`.
+        folder: where weights are saved for them.
+        dtype: of the trainer's weights, for advice.
+    """
+
+    urls: tuple[str, ...]
+    limit_s: float
+    folder: Path
+    dtype: str
+    held: Held | None = None
+    """What all of them hold. None: nothing of this run."""
+    labels: dict[str, int] = field(default_factory=dict)
+    """Versions of all weights that were sent, by label, the oldest first."""
+    num_open: int = 0
+    """Requests under way."""
+
+    def __post_init__(self) -> None:
+        self.nonce = secrets.token_hex(4)
+        self._rng = random.Random(self.nonce)
+        self._num_asked = 0
+        self._seen: set[str] = set()
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="vllm", daemon=True).start()
+        weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
+        self.servers: list[Server] = []
+
+    # --- the thread ---------------------------------------------------------------------------------------------------
+
+    def later(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _of_all(self, ask: Callable[[Server], Awaitable[T]]) -> list[T]:
+        """The answers of all servers. Raises: what the first one raised, once all are done."""
+
+        async def all_of_them() -> list[Any]:
+            return await asyncio.gather(*(ask(server) for server in self.servers), return_exceptions=True)
+
+        answers = self.later(all_of_them()).result()
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return answers
+
+    # --- weights ------------------------------------------------------------------------------------------------------
+
+    def hold(self, held: Held) -> None:
+        """See that all servers hold these weights, and prove it by a probe.
+
+        Raises: RunError where one does not, or where other weights have requests open.
+        """
+        if self.held is held:
+            return
+        if self.num_open:
+            raise RunError(
+                f"servers of vLLM hold one model at a time, and {self.num_open} requests are open where "
+                f"{held.policy.title} is to be sampled: set engine.rollout=lockstep"
+            )
+        self._connect()
+        self._seen.clear()
+        self.held = None  # until the probe is over they hold nobody knows what
+        self.labels.pop(held.label, None)  # it becomes the newest
+        self.labels[held.label] = held.version
+        self._of_all(lambda server: server.sync(str(held.folder), held.label))
+        self._probe(held)
+        self.held = held
+
+    def _connect(self) -> None:
+        if not self.servers:
+            servers = [Server(url, self.limit_s, self.dtype) for url in self.urls]
+            self.servers = servers
+            try:
+                self._of_all(lambda server: server.look())
+            except BaseException:
+                self.servers = []
+                raise
+
+    def _probe(self, held: Held) -> None:
+        probe = new_probe(held.policy, self._rng)
+        found = self._of_all(lambda server: self._answers(server, probe, held))
+        for server, answers in zip(self.servers, found, strict=True):
+            check_probe(held.policy, probe, answers, server.url, held.label)
+
+    async def _answers(self, server: Server, probe: Probe, held: Held) -> Answers:
+        scores = await asyncio.gather(*(self._scores(server, prompt, held) for prompt in probe.prompts))
+        replies = await asyncio.gather(*(self._reply(server, request, held) for request in probe.requests))
+        return Answers(scores, replies)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def _sent(self, request: Request, held: Held) -> Sent:
+        self._num_asked += 1
+        prefix = f"whet-{self.nonce}-"
+        versions: Mapping[str, int] = {held.label: held.version}
+        return Sent(request, f"{prefix}{self._num_asked}", prefix, versions)
+
+    async def reply(self, request: Request, held: Held) -> tuple[Server, Completion]:
+        """Ask the server with the fewest requests. Raises: RunError."""
+        server = min(self.servers, key=lambda server: server.num_open)
+        return server, await self._reply(server, request, held)
+
+    async def _reply(self, server: Server, request: Request, held: Held) -> Completion:
+        for _ in range(ABORTS):
+            sent = self._sent(request, held)
+            reply = await server.generate(body_of(request, sent.id, held.policy.stop_ids))
+            self._check_new(reply, server)
+            try:
+                return read_reply(reply, sent, held.policy, server.url)
+            except Aborted:  # a cut is no stop: what came is dropped, and the same seed is asked again
+                continue
+        raise ServerError(
+            f"the server {server.url} cut the same reply off {ABORTS} times: another program pauses it or aborts its "
+            "requests, and has to leave it to this run"
+        )
+
+    def _check_new(self, reply: Any, server: Server) -> None:
+        named = str(reply.get("request_id", "")) if isinstance(reply, Mapping) else ""
+        if named in self._seen:
+            raise ServerError(
+                f"the server {server.url} gave the reply {named} twice: look for a proxy or cache before it, and "
+                "resume the run: its last checkpoint is whole"
+            )
+        if named:
+            self._seen.add(named)
+
+    def scores(self, prompts: Sequence[Sequence[int]], held: Held) -> list[list[float]]:
+        """[T - 1] logprobs of each prompt's tokens but the first, at temperature 1."""
+
+        async def all_of_them() -> list[list[float]]:
+            count = len(self.servers)
+            return await asyncio.gather(
+                *(self._scores(self.servers[i % count], prompt, held) for i, prompt in enumerate(prompts))
+            )
+
+        return self.later(all_of_them()).result()
+
+    async def _scores(self, server: Server, prompt: Sequence[int], held: Held) -> list[float]:
+        request = Request(context=tuple(prompt), sampling=Sampling(max_new_tokens=1), seed=0)
+        sent = self._sent(request, held)
+        body = body_of(request, sent.id, ())
+        body["sampling_params"]["prompt_logprobs"] = 0
+        reply = await server.generate(body)
+        self._check_new(reply, server)
+        return read_prompt_logprobs(reply, sent, server.url)
+
+
+_SERVERS: weakref.WeakValueDictionary[tuple[Any, ...], Servers] = weakref.WeakValueDictionary()
+"""By their settings, as long as an engine has them: servers hold one model, whoever asks."""
+
+
+def servers_of(settings: EngineConfig, dtype: str) -> Servers:
+    """The servers that the settings name, shared by all engines of this process.
+
+    Raises: ConfigError where `engine.sync_folder` is no folder.
+    """
+    key = (settings.urls, settings.limit_s, settings.sync_folder, settings.sync, settings.placement, dtype)
+    servers = _SERVERS.get(key)
+    if servers is None:
+        # A folder of this process, below the one that was given: other runs may use it too.
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="whet-sync-", dir=settings.sync_folder)).absolute()
+        except OSError as error:
+            raise ConfigError(f"engine.sync_folder: {settings.sync_folder} cannot be written ({error})") from error
+        servers = _SERVERS[key] = Servers(settings.urls, settings.limit_s, folder, dtype)
+        weakref.finalize(servers, shutil.rmtree, folder, ignore_errors=True)
+    return servers
