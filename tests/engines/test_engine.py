@@ -13,7 +13,7 @@ from whet.engines import memory as memory_module
 from whet.engines.local import LocalEngine
 from whet.engines.memory import GROWTH, SlotMemory
 from whet.engines.runners import FusedRunner, LeanRunner, WholeRunner
-from whet.engines.running import sample, uniforms
+from whet.engines.sampling import sample, uniforms
 from whet.models.fused import FusedDecoder
 from whet.models.lean import LeanDecoder
 from whet.models.policy import Policy
