@@ -190,6 +190,21 @@ def test_goals_of_some_subgroups_are_taken_in_all_splits():
         assert len(own) == count
 
 
+def test_an_environment_without_the_named_subgroups_keeps_all_items():
+    alone = load_environment_tasks(EnvironmentData(env=["textcraft"], groups=("depth 1",)))
+    mixed = load_environment_tasks(EnvironmentData(env=["textcraft", "maze", "academia"], groups=("depth 1",)))
+    for split in ("train", "validation", "test"):
+        assert items(mixed, split, "textcraft") == items(alone, split, "textcraft")
+    kinds = {ENVIRONMENTS.get("academia").group(item) for item in items(mixed, "test", "academia")}
+    assert len(kinds) == 13
+    assert len(items(mixed, "test", "maze")) == 8
+
+
+def test_a_subgroup_that_no_environment_has_is_named_with_the_choices_of_all():
+    with pytest.raises(ConfigError, match="textcraft, maze has items of: depth 1, depth 2, depth 3, depth 4"):
+        load_environment_tasks(EnvironmentData(env=["textcraft", "maze"], groups=("depth 1", "depth 9")))
+
+
 @pytest.mark.parametrize(
     ("env", "said"),
     [

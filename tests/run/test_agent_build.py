@@ -15,8 +15,11 @@ from transformers import AutoConfig, AutoTokenizer
 import whet
 import whet.models
 from support.commands import Quiet
+from whet.config.parts import ModelConfig
 from whet.envs import ENVIRONMENTS
+from whet.errors import RunError
 from whet.models.places import resolve
+from whet.models.policy import load_policies
 from whet.models.shipped import AGENTS
 from whet.models.tiny_agent import READS_RULES, pieces
 from whet.run import agent_build
@@ -97,3 +100,39 @@ def test_more_cloning_is_a_better_agent():
         shares[name] = [found["policy"][f"success[textcraft, depth {depth}]"] for depth in (1, 2)]
     assert sum(shares["tiny_agent"]) > sum(shares["tiny_agent_early"]) + 0.4
     assert 0.2 < sum(shares["tiny_agent_early"]) / 2 < 0.7
+
+
+def test_an_agent_with_other_tokens_takes_over_weights(tmp_path):
+    """A token that the old agent has keeps its embedding; a new one has the mean of those that spelt it."""
+    agent_build.build_agent(["maze", "academia"], tmp_path / "new", vocabulary=1800, start="tiny_agent")
+    loaded = load_policies({"old": ModelConfig(path="tiny_agent"), "new": ModelConfig(path=str(tmp_path / "new"))})
+    old, new = loaded["old"], loaded["new"]
+    before, after = (policy.causal_lm.state_dict() for policy in (old, new))
+    body = [key for key in before if "embed_tokens" not in key and "lm_head" not in key]
+    assert len(body) > 50
+    assert all(torch.equal(before[key], after[key]) for key in body)
+    rows, new_rows = (state["model.embed_tokens.weight"] for state in (before, after))
+    assert torch.equal(new_rows, after["lm_head.weight"])
+
+    def token(policy, text):
+        [number] = policy.tokenizer.encode(text, add_special_tokens=False)
+        return number
+
+    assert torch.equal(rows[token(old, "move")], new_rows[token(new, "move")])
+    spelt = old.tokenizer.encode(" Clustering", add_special_tokens=False)
+    assert len(spelt) > 1
+    assert torch.equal(rows[spelt].mean(0), new_rows[token(new, " Clustering")])
+
+
+def test_weights_of_another_shape_are_refused(tmp_path):
+    with pytest.raises(RunError, match="tiny has not the shape of a tiny agent"):
+        agent_build.build_agent(["maze"], tmp_path / "new", start="tiny")
+
+
+def test_words_come_from_items_of_all_parts_of_a_long_list():
+    """Cookingworld's level is the item's remainder by four, so that every fourth item is of one level."""
+    some = agent_build._some(range(4000))
+    assert len(set(some)) == agent_build.WORDS_FROM
+    assert {item % 4 for item in some} == {0, 1, 2, 3}
+    assert max(some) > 3900
+    assert agent_build._some(range(5)) == range(5)

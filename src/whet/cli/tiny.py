@@ -76,6 +76,12 @@ def random_agent(
     env: Annotated[str, typer.Argument(metavar="NAME[,NAME...]", help="Of the environments whose words it has.")],
     folder: Annotated[Path, typer.Option("--out", help="Where to save the model.")] = Path("tiny-agent"),
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the weights.")] = 0,
+    vocabulary: Annotated[
+        int, typer.Option(min=500, max=100_000, help="Tokens, at most; several environments need more than 1500.")
+    ] = 1500,
+    start: Annotated[
+        str | None, typer.Option(metavar="AGENT", help="A tiny agent whose weights it takes over; else random ones.")
+    ] = None,
     plugins: PluginsOption = None,
 ) -> None:
     """Make a tiny agent of random weights that knows the words of your environment, from its expert's episodes.
@@ -85,11 +91,12 @@ def random_agent(
     """
 
     def work() -> None:
-        from whet.run.agent_build import build_random_agent
+        from whet.run.agent_build import build_agent
 
         load_own(plugins)
         names = [name.strip() for name in env.split(",")]
-        count = build_random_agent(names, folder, seed=seed)
-        out.print(escape(f"{count:,} random weights, saved in {folder}: policy.path={folder}"), soft_wrap=True)
+        count = build_agent(names, folder, seed=seed, vocabulary=vocabulary, start=start)
+        what = "random weights" if start is None else f"weights, taken over from {start}"
+        out.print(escape(f"{count:,} {what}, saved in {folder}: policy.path={folder}"), soft_wrap=True)
 
     guarded(work, None)

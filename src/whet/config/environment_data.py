@@ -66,7 +66,7 @@ class EnvironmentData(Config):
     """By environment, its settings, such as {textcraft: {recipes: FOLDER}}."""
     groups: tuple[str, ...] = ()
     """How far goals are: only items of these published subgroups, such as [depth 1, depth 2] of textcraft, in all
-    splits. (): items of all."""
+    splits. An environment that has none of them keeps all of its items. (): items of all."""
     train_items: tuple[InputFile, ...] = ()
     """Files of published training items or trajectories, such as AgentGym's lists for RL. (): the environments'
     split."""

@@ -49,6 +49,7 @@ def load_environment_tasks(data: EnvironmentData) -> Problems:
     tasks: dict[str, list[Task]] = {"train": [], "validation": [], "test": []}
     check_settings(data)
     infos = load_infos(data)
+    named = _groups_by_env(infos, data.groups)
     listed = {"train": _listed(data.train_items), "test": _listed(data.test_items)}
     for items_by_env in listed.values():
         if strangers := sorted(items_by_env.keys() - data.shares.keys()):
@@ -57,7 +58,7 @@ def load_environment_tasks(data: EnvironmentData) -> Problems:
     for name in data.shares:
         info = infos[name]
         splits = {split: items_by_env.get(name) or info.splits()[split] for split, items_by_env in listed.items()}
-        train, test = (_grouped(info, splits[split], data.groups) for split in ("train", "test"))
+        train, test = (_grouped(info, splits[split], named[name]) for split in ("train", "test"))
         _check_items(
             info,
             data.settings.get(name, {}),
@@ -112,15 +113,33 @@ def _check_items(info: EnvironmentInfo, settings: Mapping[str, Any], items: Coll
         close_within([env.close], CLOSE_S)
 
 
+def _groups_by_env(infos: Mapping[str, EnvironmentInfo], groups: Sequence[str]) -> dict[str, list[str]]:
+    """By environment, those of the subgroups that it has.
+
+    Raises: ConfigError if no environment has a subgroup.
+    """
+    if not groups:
+        return {name: [] for name in infos}
+    names = ", ".join(infos)
+    if not any(info.group for info in infos.values()):
+        raise ConfigError(f"data.groups chooses among published subgroups, and {names} has none: leave it out")
+    found = {
+        name: {info.group(item) for items in info.splits().values() for item in items} if info.group else set()
+        for name, info in infos.items()
+    }
+    if missing := sorted(set(groups).difference(*found.values())):
+        choices = ", ".join(sorted(set().union(*found.values())))
+        raise ConfigError(f"data.groups has {missing[0]!r}, and {names} has items of: {choices}")
+    return {name: [group for group in groups if group in found[name]] for name in infos}
+
+
 def _grouped(info: EnvironmentInfo, items: Sequence[int], groups: Sequence[str]) -> list[int]:
-    """The items of these subgroups. No groups: all items.
+    """The items of these subgroups of an environment. No groups: all items.
 
     Raises: ConfigError if a subgroup has no item.
     """
-    if not groups:
+    if not groups or info.group is None:
         return list(items)
-    if info.group is None:
-        raise ConfigError(f"data.groups chooses among published subgroups, and {info.name} has none: leave it out")
     group_of = {item: info.group(item) for item in items}
     if missing := sorted(set(groups) - set(group_of.values())):
         choices = ", ".join(sorted(set(group_of.values())))

@@ -20,16 +20,17 @@ VOCABULARY = 1500
 """With it every word of TextCraft, BabyAI and maze is one token; Wordle's eight hundred take two or three."""
 
 
-def word_tokenizer(words: Iterable[str]) -> Qwen2Tokenizer:
+def word_tokenizer(words: Iterable[str], *, size: int = VOCABULARY) -> Qwen2Tokenizer:
     """Byte-level BPE trained on these words. It encodes any text, and decoding gives back the exact text.
 
     Args:
         words: each as often as it should count; see `pieces`.
+        size: tokens, at most, before the digits with a space. Too few leave words in several tokens.
     """
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = _parting()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=size,
         special_tokens=list(SPECIAL),
         show_progress=False,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
@@ -53,7 +54,7 @@ def pieces(text: str) -> list[str]:
 
 
 def agent_config(vocabulary_size: int) -> Qwen2Config:
-    """1.1 million weights."""
+    """1.1 million weights, with `VOCABULARY` tokens."""
     return Qwen2Config(
         vocab_size=vocabulary_size,
         hidden_size=128,

@@ -14,13 +14,13 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 
-from whet.config.parts import LearningConfig
+from whet.config.parts import LearningConfig, ModelConfig
 from whet.envs import ENVIRONMENTS, EnvError
 from whet.envs.babyai.levels import LEVELS, PUBLISHED
 from whet.errors import RunError
 from whet.methods.agent.cloning import clone_row
-from whet.models.policy import Policy
-from whet.models.tiny_agent import SPECIAL, agent_config, pieces, word_tokenizer
+from whet.models.policy import Policy, load_policies
+from whet.models.tiny_agent import SPECIAL, VOCABULARY, agent_config, pieces, word_tokenizer
 from whet.seeds import seed_of
 from whet.trainer.local import trainer_of
 from whet.trainer.loop import Progress
@@ -43,6 +43,10 @@ BABYAI_SEEDS = range(1000, 1080)
 """Seeds of the items of each level. Published items have seeds up to 49."""
 MAX_TOKENS = 1024
 """Length of a row; longer episodes are left out."""
+WORDS_FROM = 1000
+"""Training items, at most, whose words an agent of random weights gets as tokens."""
+EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+"""Names of the weights that there is one row of for each token; they are one and the same."""
 NUM_THREADS = 2
 """Sums depend on the number of threads, so it is part of the recipe."""
 LEARNING = LearningConfig(
@@ -80,32 +84,72 @@ def build_agents(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, s
     policy.save(out / "cloned")
 
 
-def build_random_agent(names: Sequence[str], out: Path, *, seed: int = 0) -> int:
-    """Saves a tiny agent of random weights whose tokens are the words of these environments.
+def build_agent(
+    names: Sequence[str], out: Path, *, seed: int = 0, vocabulary: int = VOCABULARY, start: str | None = None
+) -> int:
+    """Saves a tiny agent that was not trained on these environments, and whose tokens are their words.
 
-    The words come from the experts' episodes on training items. Other words are spelt in pieces. Like the shipped
-    agents, it reads no rules.
+    The words come from the experts' episodes on training items (`WORDS_FROM`). Other words are spelt in pieces. Like the
+    shipped agents, it reads no rules.
 
     Args:
         names: environments.
-        seed: of the weights.
+        seed: of the weights that are drawn.
+        vocabulary: tokens, at most. Several environments have more words than the default holds.
+        start: a tiny agent whose weights it takes over, with each new token's embedding the mean of those of the
+            agent's tokens that spell it. None: all weights are random.
     Returns: the number of weights.
     Raises: UnknownName; EnvError where an environment has no expert, or its expert never succeeds; RunError where `out`
-        is not empty.
+        is not empty, or `start` has another shape.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunError(f"{out} is not empty; choose another --out")
     episodes = {}
     for name in names:
         info = ENVIRONMENTS.get(name)
-        episodes[name] = list(expert_trajectories(info, info.splits()["train"], rules="", seed=0))
+        episodes[name] = list(expert_trajectories(info, _some(info.splits()["train"]), rules="", seed=0))
         if not episodes[name]:
             raise EnvError(f"{name}'s expert succeeds on no training item, so there are no words to learn: mend it")
-    tokenizer = word_tokenizer(_words(episodes))
+    tokenizer = word_tokenizer(_words(episodes), size=vocabulary)
     torch.manual_seed(seed)
     model = Qwen2ForCausalLM(agent_config(len(tokenizer))).eval()
+    if start is not None:
+        _take_over(model, tokenizer, start)
     Policy("tiny_agent", model, tokenizer, stop_ids=frozenset({SPECIAL.index("<|end|>")})).save(out)
     return sum(weights.numel() for weights in model.parameters())
+
+
+def _take_over(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, start: str) -> None:
+    """Gives a model the weights of a tiny agent with other tokens.
+
+    Raises: ConfigError where there is no such model; RunError where it has another shape.
+    """
+    old = load_policies({"start": ModelConfig(path=start)})["start"]
+    weights, new = dict(old.causal_lm.state_dict()), model.state_dict()
+    embeddings = weights.pop(EMBEDDINGS, None)
+    weights.pop(HEAD, None)  # it is the embeddings
+    if embeddings is None or any(key not in new or new[key].shape != value.shape for key, value in weights.items()):
+        raise RunError(
+            f"{start} has not the shape of a tiny agent: --start takes one that ships with whet or its clone"
+        )
+    rows = [embeddings[ids].mean(0) for ids in _spelt(tokenizer, old.tokenizer)]
+    model.load_state_dict({**weights, EMBEDDINGS: torch.stack(rows), HEAD: torch.stack(rows)})
+    model.tie_weights()
+
+
+def _spelt(tokenizer: PreTrainedTokenizerBase, old: PreTrainedTokenizerBase) -> Iterator[list[int]]:
+    """For each token the old tokenizer's tokens of its text: itself, where it was there."""
+    known = old.get_vocab()
+    for number, token in enumerate(tokenizer.convert_ids_to_tokens(range(len(tokenizer)))):
+        if token in known:
+            yield [known[token]]
+        else:
+            yield old.encode(tokenizer.decode([number]), add_special_tokens=False)
+
+
+def _some(items: Sequence[int]) -> Sequence[int]:
+    """`WORDS_FROM` of the items, drawn from all parts of the list."""
+    return items if len(items) <= WORDS_FROM else random.Random("words").sample(items, WORDS_FROM)
 
 
 def training_items(name: str, seed: int) -> list[tuple[int, int]]:
