@@ -63,6 +63,8 @@ class Gate:
             reason = f"the body has more than {self.max_body_bytes:,} bytes: send a shorter one"
             await _refuse(self.refusal(413, reason), receive, send)
             return
+        if body[0]["type"] == "http.disconnect":  # the client left before its body was whole
+            return
         await self.app(scope, _after(body, receive), send)
 
     def refusal(self, status: int, reason: str) -> Response:
