@@ -266,7 +266,6 @@ def test_a_model_that_is_spread_over_gpus_is_refused_until_one_has_run_it(random
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({}, "kind = vllm needs urls of servers that run"),
         ({"urls": ("http://127.0.0.1:1",), "sync": "nccl"}, "sync = nccl has not been run on a GPU yet"),
         ({"urls": ("http://127.0.0.1:1",), "placement": "colocated"}, "placement = colocated has not been run"),
         ({"urls": ("127.0.0.1:1",)}, "urls are of the form http://127.0.0.1:8000"),
@@ -277,6 +276,11 @@ def test_a_model_that_is_spread_over_gpus_is_refused_until_one_has_run_it(random
 def test_settings_that_cannot_work_are_refused(settings, problem):
     with pytest.raises(ValueError, match=problem):
         EngineConfig.model_validate({"kind": "vllm", **settings})
+
+
+def test_servers_have_to_be_named(random_policy):
+    with pytest.raises(ConfigError, match=r"engine\.kind = vllm needs servers that run: engine\.urls="):
+        engine_of(random_policy, EngineConfig(kind="vllm"))
 
 
 @pytest.mark.parametrize(

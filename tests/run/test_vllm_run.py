@@ -12,14 +12,15 @@ import torch
 from support.sessions import finished, session_of
 from support.vllm_server import AT_SYNC, FakeVllm, serving
 from whet.config.parts import ModelConfig
+from whet.engines import running
 from whet.errors import RunError
 from whet.models.policy import load_policies
 from whet.run.session import check_agreement
 from whet.trainer.loop import Loop
 
-GRPO = ("num_steps=3", "prompts_per_step=3", "group_size=3", "validate_every=3", "data.num_train=24",
-        "data.num_validation=4", "data.num_test=4", "sampling.max_new_tokens=16", "evaluation.num_samples=1",
-        "learning.learning_rate=0.003", "learning.minibatch_rows=5", "sampling.temperature=0.8")  # fmt: skip
+GRPO = ("num_steps=3", "prompts_per_step=3", "group_size=4", "validate_every=3", "data.num_train=24",
+        "data.num_validation=4", "data.num_test=4", "sampling.max_new_tokens=64", "evaluation.num_samples=1",
+        "learning.learning_rate=0.003", "learning.minibatch_rows=6", "sampling.temperature=0.8")  # fmt: skip
 
 
 @pytest.fixture
@@ -29,8 +30,8 @@ def server() -> Iterator[FakeVllm]:
     with torch.no_grad():
         for _, parameter in policy.trainable_parameters():
             parameter.mul_(0.5)
-    with serving(policy) as running:
-        yield running
+    with serving(policy) as fake:
+        yield fake
 
 
 def there(server: FakeVllm) -> tuple[str, ...]:
@@ -42,7 +43,9 @@ def steps(folder: Path) -> list[dict[str, float]]:
     return [row for row in rows if "optim/grad_norm" in str(row)]
 
 
-def test_a_run_of_grpo_learns_what_it_learns_with_its_own_engine(server, tmp_path):
+def test_a_run_of_grpo_learns_what_it_learns_with_its_own_engine(server, tmp_path, monkeypatch):
+    # vLLM takes seeds of 63 bits: whet's own engine is given the same ones.
+    monkeypatch.setattr(running, "_signed", lambda seed: seed & (2**63 - 1))
     finished("grpo", *GRPO, folder=tmp_path / "own")
     finished("grpo", *GRPO, *there(server), folder=tmp_path / "vllm")
     own, vllm = steps(tmp_path / "own"), steps(tmp_path / "vllm")
@@ -70,7 +73,7 @@ def test_a_fault_that_comes_in_a_run_ends_it_before_the_next_update(fault, serve
     def then_breaks(loop: Loop, phase: object, number: int, trainers: object) -> None:
         step(loop, phase, number, trainers)
         made.append(loop.policies["policy"].version)
-        server.fault = fault
+        server.fault = fault if made[-1] else ""  # the phase before training only measures
 
     monkeypatch.setattr(Loop, "_step", then_breaks)
     session = session_of("grpo", *GRPO, *there(server), folder=tmp_path)
@@ -80,7 +83,7 @@ def test_a_fault_that_comes_in_a_run_ends_it_before_the_next_update(fault, serve
         session.go()
     assert server.url in str(error.value)
     # It is found in the second step: by a reply before its two updates, or when their weights are sent.
-    assert made == [2]
+    assert made == [0, 2]
     assert session.loop.policies["policy"].version == (4 if fault in AT_SYNC and fault != "other_logprobs" else 2)
 
 

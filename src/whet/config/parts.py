@@ -204,8 +204,6 @@ class EngineConfig(Config):
                 raise ValueError(
                     f"{key} = {value} has not been run on a GPU yet, and is refused until it has: {key}={works}"
                 )
-        if not settings["urls"]:
-            raise ValueError("kind = vllm needs urls of servers that run: urls=[http://127.0.0.1:8000]")
         for url in settings["urls"]:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from whet.config.base import ConfigError
 from whet.config.parts import EngineConfig
 from whet.engines.local import LocalEngine
 from whet.engines.protocol import Engine
@@ -20,9 +21,16 @@ def new_engine(policy: Policy, settings: EngineConfig) -> Engine:
     """An engine of the kind that the settings name. It may hold no weights yet: `engine_of` gives it the policy's.
 
     Another kind of engine is chosen here, and nowhere else."""
+    check_engine_settings(settings)
     if settings.kind == "vllm":
         return VllmEngine(policy, settings)
     prefix_bytes = round(settings.prefix_gib * 2**30) if settings.rollout == "free" else 0
     return LocalEngine(
         policy, max_rows=settings.max_rows, prefill_tokens=settings.prefill_tokens, prefix_bytes=prefix_bytes
     )
+
+
+def check_engine_settings(settings: EngineConfig) -> None:
+    """Refuse settings that name no engine, before models are loaded. Raises: ConfigError."""
+    if settings.kind == "vllm" and not settings.urls:
+        raise ConfigError("engine.kind = vllm needs servers that run: engine.urls=[http://127.0.0.1:8000]")

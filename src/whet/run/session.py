@@ -22,6 +22,7 @@ from whet.config.parts import CallbacksConfig
 from whet.config.runs import RunConfig
 from whet.config.schedule import values_of
 from whet.engines.agreement import AGREEMENT
+from whet.engines.building import check_engine_settings
 from whet.errors import RunError
 from whet.grading import Grader, UserGrader
 from whet.methods.base import Algorithm, RunContext
@@ -192,6 +193,7 @@ def prepare(
     prompts_name = config.prompts if spec.uses_prompts else config.__dict__["prompts"]
     if problem := prompts_problem(prompts_name, config.data):
         raise ConfigError(problem)
+    check_engine_settings(config.engine)
     for term in _added_terms(config):
         REWARDS.entry(term)  # an unknown name is refused now, and not at the first step that scores it
     set_determinism(config.num_threads)
