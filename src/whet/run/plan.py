@@ -195,9 +195,14 @@ def _memory(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) ->
         ]
         num_prefixes = sum(map(bool, caches)) if engine.rollout == "free" else 0
         prefixes = round(num_prefixes * engine.prefix_gib * GIB)
+        copies = [0 if cluster.workers else _copy_bytes(policy, engine.products) for policy in here.values()]
         parts = [  # a step rolls out, then learns
             {"learning": max(learning, default=0)},
-            {"the engine's keys and values": max(caches), "what it keeps for turns that follow": prefixes},
+            {
+                "the engine's keys and values": max(caches),
+                "what it keeps for turns that follow": prefixes,
+                "its copies of weights": sum(copies),
+            },
         ]
         needed, free = weights + max(sum(sizes.values()) for sizes in parts), _available(device)
         texts = [" and ".join(f"{_size(size)} {name}" for name, size in sizes.items() if size) for sizes in parts]
@@ -211,6 +216,12 @@ def _memory(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) ->
         )
         estimates.append(Memory(f"{line}; {_size(free)} are free", problem if needed > free else ""))
     return estimates
+
+
+def _copy_bytes(policy: Policy, products: str) -> int:
+    """Bytes of an engine's packed copy of a policy's weights."""
+    each = {"bfloat16": 2, "int8": 1}.get(products, 0)
+    return each * sum(weights.numel() for weights in policy.causal_lm.parameters())
 
 
 def _cluster_lines(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) -> list[str]:

@@ -21,6 +21,7 @@ from whet.config.base import plain
 from whet.config.parts import CallbacksConfig
 from whet.config.runs import RunConfig
 from whet.config.schedule import values_of
+from whet.engines.products import problem_of
 from whet.errors import RunError
 from whet.grading import Grader, UserGrader
 from whet.methods.base import Algorithm, RunContext
@@ -41,8 +42,9 @@ from whet.tasks.splits import Problems
 from whet.tracking.beside import Beside
 from whet.trainer.checkpoint import newest_first
 from whet.trainer.loop import Loop, Progress
+from whet.trainer.losses import corrected
 from whet.trainer.process import set_determinism
-from whet.trainer.selfchecks import AGREEMENT, PROBE_BUDGET, difference_of
+from whet.trainer.selfchecks import PROBE_BUDGET, agreement_of, difference_of
 from whet.trainer.sharded import RanksLost
 from whet.types import Request, Sampling, tail_row
 
@@ -207,6 +209,9 @@ def prepare(
         models = {name: model.model_copy(update={"device": "cpu"}) for name, model in models.items()}
     policies = load_policies(models) if policies is None else policies
     names = tuple(policies)
+    for policy in policies.values():
+        if problem := problem_of(policy, config.engine.products):
+            raise ConfigError(problem)
     if not config.cluster.ranks:
         _warn_of_bfloat16(policies, progress)
     warnings = [warning for policy in policies.values() for warning in policy_warnings(policy)]
@@ -217,6 +222,8 @@ def prepare(
     folder.max_trace_bytes = config.max_trace_bytes
     runtime = make_runtime(config, spec, policies, grader)
     loop.counts = runtime.counts
+    if config.engine.products != "float32" and config.engine.correct:
+        loop.adapted = corrected
     loop.engine_of, runtime.engine_made = runtime.made_engine, loop.check_engine
     if config.engine.rollout == "free" and config.engine.latency is None:
         runtime.arrivals = arrivals_of(config.engine.arrivals, folder)
@@ -302,8 +309,8 @@ def _added_terms(config: RunConfig) -> set[str]:
 def check_agreement(policy: Policy, session: Session) -> float:
     """Samples a probe batch with the run's engine and scores it with the trainer.
 
-    Returns: the difference of a token's two logprobs, in nats: the largest or the mean, by `AGREEMENT`.
-    Raises: RunError where it is past `AGREEMENT`, as the run would train on wrong probabilities.
+    Returns: the difference of a token's two logprobs, in nats: the largest or the mean, by `agreement_of`.
+    Raises: RunError where it is past that, as the run would train on wrong probabilities.
     """
     prompts = session.algorithm.run.prompts
     sampling = Sampling(temperature=1.0, max_new_tokens=24)
@@ -323,8 +330,9 @@ def check_agreement(policy: Policy, session: Session) -> float:
     ]
     sampled = [torch.tensor(completion.logprobs) for completion in completions]
     scored = session.loop.trainer(policy.name).score(rows, token_budget=PROBE_BUDGET)
-    difference = difference_of(policy, sampled, scored)
-    which, allowed = AGREEMENT[policy.dtype]
+    products = session.algorithm.run.runtime.settings.products
+    difference = difference_of(policy, sampled, scored, products)
+    which, allowed = agreement_of(policy, products)
     if not difference <= allowed:  # NaN is refused too
         raise RunError(
             f"the engine's logprobs of policy {policy.name!r} differ from the trainer's by {difference:.2g} (the "
