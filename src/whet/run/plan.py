@@ -13,7 +13,7 @@ from whet.config.base import Config
 from whet.config.schedule import Constant, Gated, Linear, Schedule, Steps
 from whet.models.policy import Policy
 from whet.models.prompts import Lengths
-from whet.models.scoring import LOGITS
+from whet.models.scoring import LOGITS, head_chunk
 from whet.run.selfchecks import narrow_sampling
 from whet.run.session import Session
 from whet.trainer.phase import Phase
@@ -317,7 +317,8 @@ def _learning_parts(policy: Policy, lengths: Lengths | None, update: Update) -> 
     fullest = min(learning.token_budget, learning.minibatch_rows * longest)
     num_tokens = max(fullest, rows_together * longest) if lengths else fullest
     activations = num_tokens * (stored * shape.num_hidden_layers + layer_values)
-    return state, activations * size + 3 * LOGITS[policy.device.type] * 4
+    logits = max(LOGITS[policy.device.type], head_chunk(policy) * shape.vocab_size)
+    return state, activations * size + 3 * logits * 4
 
 
 def _cache_bytes(policy: Policy, lengths: Lengths | None, max_rows: int) -> int:
