@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -220,7 +221,7 @@ def test_logprobs_and_gradients_do_not_depend_on_the_chunks(family, head, random
         scoring_head, "_logits", lambda *given: sizes.append(given[-1].numel()) or logits_of_a_chunk(*given)
     )
     for logits in (1 << 22, 60 * 4, 60):  # all tokens at once, four at a time, one at a time
-        monkeypatch.setattr(scoring, "LOGITS", {"cpu": logits})
+        monkeypatch.setattr(scoring, "head_chunk", lambda policy, chunk=logits // 60: chunk)
         sizes.clear()
         policy.model.zero_grad(set_to_none=True)
         logprobs, entropy = token_logprobs(policy, batch_of(policy), entropy=True, graded=True)
@@ -233,6 +234,16 @@ def test_logprobs_and_gradients_do_not_depend_on_the_chunks(family, head, random
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
             torch.testing.assert_close(one, two, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("vocabulary", "width", "chunk"), [(426, 160, 9845), (49_152, 576, 288), (151_936, 896, 448)])
+def test_the_head_s_buffers_are_at_most_half_its_weights_or_four_million_logits(vocabulary, width, chunk):
+    shape = SimpleNamespace(vocab_size=vocabulary, hidden_size=width)
+    config = SimpleNamespace(get_text_config=lambda: shape)
+    policy = SimpleNamespace(causal_lm=SimpleNamespace(config=config), device=torch.device("cpu"))
+    assert scoring.head_chunk(policy) == chunk
+    policy.device = torch.device("cuda")
+    assert scoring.head_chunk(policy) == 2**27 // vocabulary
 
 
 def test_a_large_vocabulary_takes_no_memory_beyond_the_buffers():
@@ -278,7 +289,7 @@ def test_chunks_in_bfloat16_agree_with_all_at_once(random_policy, monkeypatch):
     policy = Policy("p", model_of("qwen2").bfloat16(), random_policy.tokenizer)
     found = []
     for logits in (1 << 22, 60 * 4):
-        monkeypatch.setattr(scoring, "LOGITS", {"cpu": logits})
+        monkeypatch.setattr(scoring, "head_chunk", lambda policy, chunk=logits // 60: chunk)
         policy.model.zero_grad(set_to_none=True)
         logprobs, entropy = token_logprobs(policy, batch_of(policy), entropy=True)
         logprobs.sum().backward()

@@ -69,6 +69,9 @@ class RemoteEngine:
     def done(self, payloads: Sequence[Request]) -> None:
         self._local.done(payloads)
 
+    def rest(self) -> None:
+        self._local.rest()
+
     @property
     def version(self) -> int | None:
         return self._version

@@ -19,9 +19,10 @@ from whet.objectives import (
     k3,
     update_diagnostics,
 )
+from whet.trainer import learner as learner_module
 from whet.trainer.flat import joined, trained
 from whet.trainer.learner import Learner, backward_through
-from whet.trainer.losses import EntropyClip, entropy_term, kl_term
+from whet.trainer.losses import EntropyClip, corrected, entropy_term, kl_term
 from whet.trainer.passes import minibatches
 from whet.trainer.terms import Term, Update, means_of, on_tokens
 
@@ -343,3 +344,43 @@ def test_a_gradient_in_two_parts_is_the_gradient(random_policy):
     assert any(one.any() for one in whole)
     with_constant = gradients(lambda loss, logprobs, _: backward_through(logprobs.sum(), [logprobs, torch.zeros(3)]))
     assert any(one.any() for one in with_constant)
+
+
+def test_an_update_of_rows_from_other_products_is_corrected_without_a_pass_of_its_own(random_policy, monkeypatch):
+    """The same loss, metrics and KL as with a pass that scores the rows first."""
+    rows = stale_rows()
+    plain = Update((Term(CLIP),), LearningConfig(minibatch_rows=100), num_updates=1)
+    in_pass = corrected(plain)
+    scored = replace(in_pass, scored_in_pass=False)
+    before = random_policy.state()
+    found = []
+    for rule in (scored, in_pass):
+        random_policy.load_state(before, version=0)
+        found.append((Learner(random_policy, rule).update(rows, seed=0), random_policy.state()))
+        monkeypatch.setattr(learner_module, "score_here", None)  # from here on nothing may be scored
+    (metrics, weights), (metrics_in_pass, weights_in_pass) = found
+    assert metrics_in_pass == pytest.approx(metrics, rel=1e-3, abs=1e-6)
+    assert metrics_in_pass["kl/sampler"] > 0
+    for name, weight in weights.items():
+        torch.testing.assert_close(weights_in_pass[name], weight, rtol=1e-4, atol=1e-6)
+
+
+def test_of_several_updates_rows_are_scored_before_the_first(random_policy):
+    rows = stale_rows()
+    rule = corrected(Update((Term(CLIP),), LearningConfig(minibatch_rows=2, num_epochs=2), num_updates=4))
+    scores = torch.cat(score(random_policy, rows, token_budget=1000))
+    sampler = torch.cat([torch.tensor(row.logprobs) for row in rows])
+    metrics = Learner(random_policy, rule).update(rows, seed=0)
+    assert metrics["optim/updates"] > 1
+    assert metrics["kl/sampler"] == pytest.approx(float(k3(sampler, scores).mean()), rel=1e-4)
+
+
+def test_what_needs_no_correction_stays_as_it_is():
+    plain = Update((Term(CLIP),), LearningConfig(), num_updates=1)
+    assert corrected(plain).proximal
+    for rule in (
+        replace(plain, proximal=True),
+        replace(plain, from_sampler=False),
+        replace(plain, terms=(Term(CLIP, needs_old=False),)),
+    ):
+        assert corrected(rule) is rule

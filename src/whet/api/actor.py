@@ -91,4 +91,4 @@ def load_actor(run: str | Path, name: str | None = None, *, device: str = "auto"
 def actor_of(trained: LoadedRun, policy: Policy) -> Actor:
     """A run's policy as an actor, with the run's prompts and limits."""
     skills = trained.skills(policy.name)
-    return Actor(policy, trained.words(), skills["answer"], skills.get("refine"), trained.config.engine)
+    return Actor(policy, trained.words(), skills["answer"], skills.get("refine"), trained.engine_settings)

@@ -215,7 +215,7 @@ def _model(place: Path, run: LoadedRun | None, benchmark: Benchmark, config: Ben
         raise ConfigError(f"{place} has {which}; choose of: {', '.join(able) or 'none of this run'}")
     [policy] = run.load([name], device=config.device, dtype=config.dtype).values()
     limits = run.skills(name)[benchmark.skill]
-    return _Model(policy, run.words(config.prompts), limits, run.config.engine, is_of_run=True)
+    return _Model(policy, run.words(config.prompts), limits, run.engine_settings, is_of_run=True)
 
 
 def _trace(graded: Graded, asked: Asked) -> dict[str, Any]:

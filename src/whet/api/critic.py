@@ -171,4 +171,4 @@ def critic_named(trained: LoadedRun, name: str | None) -> str:
 def critic_of(trained: LoadedRun, policy: Policy, prompts: str | None = None) -> Critic:
     """A run's policy as a critic, with the run's prompts and limits."""
     limits = trained.skills(policy.name)["critique"]
-    return Critic(policy, trained.words(prompts), limits, trained.config.engine, trained.spec.reading)
+    return Critic(policy, trained.words(prompts), limits, trained.engine_settings, trained.spec.reading)

@@ -182,6 +182,14 @@ class EngineConfig(Config):
     """Replies written at one time; key/value memory grows with it. Of all servers together."""
     prefill_tokens: Annotated[int, ActsWhen("kind", "local")] = Field(16384, ge=1)
     """Context tokens of one prefill pass."""
+    products: Annotated[Literal["float32", "bfloat16", "int8", "auto"], ActsWhen("kind", "local")] = "float32"
+    """What the engine multiplies weights in, on a CPU. Another type than float32 takes a packed copy of the weights,
+    for the engine alone. bfloat16 needs amx_bf16 or avx512_bf16; int8 is for a few rows at a time, as in serving. auto:
+    bfloat16 where the processor has amx_bf16 and all models are wider than 512, else float32; the run's config.yaml has
+    its choice."""
+    correct: Annotated[bool, ActsUnless("products", "float32")] = True
+    """Compare the update's ratios with the weights that the step starts from, and weigh each token by how these and the
+    sampler differ: at most 2 (truncated importance sampling). A method's own proximal=true comes first."""
     rollout: Literal["lockstep", "free"] = "lockstep"
     """lockstep: a service answers all rollouts that ask it before any continues. free: each continues as soon as its
     own answer is there. Use it for rollouts of many turns, or that wait for something slow."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from whet.config.base import ConfigError
 from whet.config.parts import EngineConfig
 from whet.engines.local import LocalEngine
+from whet.engines.products import chosen, shape_of
 from whet.engines.protocol import Engine
 from whet.engines.vllm import VllmEngine
 from whet.models.policy import Policy
@@ -26,7 +27,11 @@ def new_engine(policy: Policy, settings: EngineConfig) -> Engine:
         return VllmEngine(policy, settings)
     prefix_bytes = round(settings.prefix_gib * 2**30) if settings.rollout == "free" else 0
     return LocalEngine(
-        policy, max_rows=settings.max_rows, prefill_tokens=settings.prefill_tokens, prefix_bytes=prefix_bytes
+        policy,
+        max_rows=settings.max_rows,
+        prefill_tokens=settings.prefill_tokens,
+        prefix_bytes=prefix_bytes,
+        products=chosen([shape_of(policy)]) if settings.products == "auto" else settings.products,
     )
 
 

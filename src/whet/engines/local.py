@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from whet.engines.memory import SlotMemory
+from whet.engines.products import Products, packing_of
 from whet.engines.protocol import Weights, Wrote
 from whet.engines.runners import runner_of
 from whet.engines.running import Running
 from whet.engines.stream import Stream
 from whet.errors import ConstraintError
 from whet.models.policy import Policy
-from whet.models.scoring import head, score_here
+from whet.models.scoring import score_here
 from whet.types import Completion, Failure, Request, Row
 
 
@@ -32,18 +33,27 @@ class LocalEngine:
         max_rows: requests that run at one time.
         prefill_tokens: context tokens of one prefill pass, padding included.
         prefix_bytes: for keys and values of replies that a later request may go on from.
+        products: what the model's products are computed in. Another kind than float32 takes a copy of the weights.
+    Raises: ConfigError where model or machine cannot compute such products.
     """
 
     is_stepped = True
     queued: Collection[int] = ()
 
     def __init__(
-        self, policy: Policy, *, max_rows: int = 256, prefill_tokens: int = 16384, prefix_bytes: int = 2**30
+        self,
+        policy: Policy,
+        *,
+        max_rows: int = 256,
+        prefill_tokens: int = 16384,
+        prefix_bytes: int = 2**30,
+        products: Products = "float32",
     ) -> None:
         self.policy, self.max_rows, self.prefill_tokens = policy, max_rows, prefill_tokens
         self.prefix_bytes = prefix_bytes
         self._stream: Stream | None = None
-        self.runner = runner_of(policy)
+        self.packing = packing_of(policy, products)
+        self.runner = runner_of(policy, self.packing)
         self.num_tokens = 0
         self.num_layers: int = policy.causal_lm.config.get_text_config().num_hidden_layers
 
@@ -83,7 +93,7 @@ class LocalEngine:
                 else:
                     memory.point_at(running.positions_R[: running.count])
                     hidden = self.runner.decode(running.last_R[: running.count], memory)
-                    running.sample(head(self.policy, hidden), first=0)
+                    running.sample(self.runner.head(hidden), first=0)
                 ended = running.collect(memory, running.ending())
                 for reason in running.constraints.failed.values():
                     raise ConstraintError(reason)
@@ -103,7 +113,7 @@ class LocalEngine:
             sources_R = torch.tensor(sources, device=hidden.device)
             memory.admit(keys_and_values, sources_R, first)
             running.admit([index for context in batch for index in contexts[context]])
-            running.sample(head(self.policy, hidden)[sources_R], first=first)
+            running.sample(self.runner.head(hidden)[sources_R], first=first)
 
     # --- free-running -------------------------------------------------------------------------------------------------
 
@@ -113,7 +123,7 @@ class LocalEngine:
         if self._stream is None:
             self._stream = Stream(
                 self.policy,
-                runner_of(self.policy),
+                runner_of(self.policy, self.packing),
                 self.num_layers,
                 max_rows=self.max_rows,
                 prefill_tokens=self.prefill_tokens,
@@ -150,6 +160,12 @@ class LocalEngine:
     def done(self, payloads: Sequence[Request]) -> None:
         """Nobody will follow these requests any more."""
         self.stream.prefixes.forget([request.seed for request in payloads if request.keep])
+
+    def rest(self) -> None:
+        """Give the memory back that only speed needs."""
+        if self.packing is not None:
+            self.packing.drop()
+            self._stream = None if self._stream is not None and not self._stream.num_open else self._stream
 
     # --- weights ------------------------------------------------------------------------------------------------------
 

@@ -105,6 +105,12 @@ class Engine(Protocol):
         """The rollout that asked these has ended: what is held for it can go."""
         ...
 
+    def rest(self) -> None:
+        """Nothing will be asked for a while, as an update comes: give back the memory that only speed needs.
+
+        Results are the same without it. Open requests go on."""
+        ...
+
     # --- weights ------------------------------------------------------------------------------------------------------
 
     @property

@@ -14,7 +14,9 @@ from whet.config.base import ConfigError
 from whet.engines.memory import MemoryCache, SlotMemory, Span
 from whet.models.fused import FusedDecoder
 from whet.models.lean import CausalRows, LeanDecoder, attention, lean_decoder, partial_attention
+from whet.models.packed import PackedDecoder, Packing
 from whet.models.policy import Policy
+from whet.models.scoring import head
 
 KeyValues = list[tuple[Tensor, Tensor]]
 """Per layer the keys and values of a prefill, [B, kv heads, T, head size]."""
@@ -29,6 +31,9 @@ class Runner(Protocol):
         Args:
             longest: tokens of the longest row that there may be.
         """
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """[rows, V] float32 logits of what a pass returned."""
 
     def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, KeyValues]:
         """Of each context's last token; and what it leaves in the memory."""
@@ -45,8 +50,13 @@ class Runner(Protocol):
         """
 
 
-def runner_of(policy: Policy) -> Runner:
-    """Raises: ConfigError where the model has layers that do not attend to everything before them."""
+def runner_of(policy: Policy, packing: Packing | None = None) -> Runner:
+    """How an engine runs a policy.
+
+    Args:
+        packing: the policy's, where products are computed on a packed copy of its weights. None: on the weights.
+    Raises: ConfigError where the model has layers that do not attend to everything before them.
+    """
     if kinds := partial_attention(policy.causal_lm):
         raise ConfigError(
             "the local engine runs models with full attention in every layer; "
@@ -54,6 +64,9 @@ def runner_of(policy: Policy) -> Runner:
             "use_sliding_window = false in its config.json"
         )
     lean = lean_decoder(policy)
+    if packing is not None:
+        assert lean is not None
+        return PackedRunner(policy, lean, packing)
     if lean is None:
         return WholeRunner(policy)
     return FusedRunner(policy, lean) if FusedDecoder.fits(lean) else LeanRunner(policy, lean)
@@ -67,6 +80,9 @@ class LeanRunner:
 
     def begin(self, longest: int) -> None:
         """Nothing to prepare."""
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return head(self.policy, hidden)
 
     def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, KeyValues]:
         tokens_N, rows = _flat(contexts, self.policy.device)
@@ -113,6 +129,9 @@ class FusedRunner:
     def begin(self, longest: int) -> None:
         self.decoder = FusedDecoder(self.lean, longest)
 
+    def head(self, hidden: Tensor) -> Tensor:
+        return head(self.policy, hidden)
+
     def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, KeyValues]:
         tokens_N, rows = _flat(contexts, self.policy.device)
         keys_and_values: KeyValues = []
@@ -157,10 +176,25 @@ class FusedRunner:
         return hidden[count:].unflatten(0, (rows, width)), hidden[:count]
 
 
+class PackedRunner(FusedRunner):
+    """Ones of any size on a CPU, with their products computed on a packed copy of the weights."""
+
+    def __init__(self, policy: Policy, lean: LeanDecoder, packing: Packing) -> None:
+        super().__init__(policy, lean)
+        self.packing = packing
+
+    def begin(self, longest: int) -> None:
+        self.decoder = PackedDecoder(self.lean, longest, self.packing.weights())
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return self.packing.weights().head(hidden).float()
+
+
 def _attend_memory(queries: Tensor, heads: int, keys: Tensor, values: Tensor, memory: SlotMemory) -> Tensor:
     """One new token a row, [R, heads, D], against what the memory holds."""
     # The queries that share a key/value head count as so many tokens: nothing is repeated.
-    if queries.device.type == "cpu":
+    # In bfloat16 the products would copy the keys, as its kernels take no gaps between rows.
+    if queries.device.type == "cpu" and queries.dtype == torch.float32:
         return attention_products(
             queries.unflatten(1, (heads, -1)).flatten(0, 1), keys, values, memory.bias_X1T
         ).view_as(queries)
@@ -206,6 +240,9 @@ class WholeRunner:
 
     def begin(self, longest: int) -> None:
         """Nothing to prepare."""
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return head(self.policy, hidden)
 
     def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, KeyValues]:
         device = self.policy.device

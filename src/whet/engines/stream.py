@@ -20,7 +20,6 @@ from whet.engines.protocol import Wrote
 from whet.engines.runners import Runner
 from whet.engines.running import Running
 from whet.models.policy import Policy
-from whet.models.scoring import head
 from whet.types import Completion, Failure, Request
 
 logger = logging.getLogger(__name__)
@@ -180,7 +179,7 @@ class Stream:
         else:
             memory.positions_R = running.positions_R[:0]
         if not joining:
-            running.sample(head(self.policy, self.runner.decode(running.last_R[:first], memory)), first=0)
+            running.sample(self.runner.head(self.runner.decode(running.last_R[:first], memory)), first=0)
             return
         contexts = list(joining)
         prefixes = [self.prefixes.of(self._requests[joining[context][0]].follows, context) for context in contexts]
@@ -205,7 +204,7 @@ class Stream:
         firsts = [joining[context][0] for context in contexts]
         running.admit([*firsts, *(ticket for context in contexts for ticket in joining[context][1:])])
         hidden = torch.cat((old_RH, last_BH, last_BH[others]))
-        running.sample(head(self.policy, hidden), first=0)
+        running.sample(self.runner.head(hidden), first=0)
 
     def _send_newest(self) -> None:
         """Sends new tokens to the requests' receivers. A receiver that raises ends its own request alone."""

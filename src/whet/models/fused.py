@@ -33,7 +33,7 @@ class _Layer:
     to_inner: Tensor
     from_inner: Tensor
     floors: tuple[Tensor, Tensor]
-    """See `_unit`; of the norms before attention and MLP."""
+    """See `unit`; of the norms before attention and MLP."""
 
 
 Attend = Callable[[int, Tensor], Tensor]
@@ -49,8 +49,12 @@ class FusedDecoder:
     """
 
     def __init__(self, lean: LeanDecoder, longest: int) -> None:
+        self.layers = [_fused(layer) for layer in lean.decoder.layers]
+        self._measure(lean, longest)
+
+    def _measure(self, lean: LeanDecoder, longest: int) -> None:
+        """Everything but the layers' weights."""
         self.decoder = decoder = lean.decoder
-        self.layers = [_fused(layer) for layer in decoder.layers]
         attention = decoder.layers[0].self_attn
         self.head_size: int = attention.head_dim
         self.heads = [p.out_features // self.head_size for p in (attention.q_proj, attention.k_proj, attention.v_proj)]
@@ -59,22 +63,13 @@ class FusedDecoder:
         half = self.head_size // 2
         self.turns_TD = torch.complex(cos[0, :, :half], sin[0, :, :half])
         self.norm_weight = decoder.norm.weight * decoder.norm.weight.numel() ** 0.5
-        self.norm_floor = _floor(decoder.norm)
+        self.norm_floor = floor_of(decoder.norm)
 
     @staticmethod
     def fits(lean: LeanDecoder) -> bool:
         """Whether the model is small, in float32 on a CPU, and of plain linear layers (no adapters). Its rotary
         embedding must be the same for rows of any length."""
-        decoder = lean.decoder
-        weight = decoder.embed_tokens.weight
-        return (
-            weight.device.type == "cpu"
-            and weight.dtype == torch.float32
-            and weight.shape[1] <= WIDEST
-            and decoder.config.hidden_act == "silu"
-            and decoder.rotary_emb.rope_type in ("default", "linear", "llama3", "yarn")
-            and all(_is_plain(layer) for layer in decoder.layers)
-        )
+        return lean.decoder.embed_tokens.weight.shape[1] <= WIDEST and is_plain(lean)
 
     def __call__(self, tokens_N: Tensor, positions_N: Tensor, attend: Attend) -> Tensor:
         """[N, H] last hidden states of N tokens at their positions."""
@@ -83,28 +78,51 @@ class FusedDecoder:
         shape = (len(tokens_N), sum(self.heads), self.head_size // 2, 2)
         turned = self.heads[0] + self.heads[1]
         for index, layer in enumerate(self.layers):
-            pairs = torch.addmm(layer.heads_bias, _unit(hidden_NH, layer.floors[0]), layer.to_heads).view(shape)
+            pairs = torch.addmm(layer.heads_bias, unit(hidden_NH, layer.floors[0]), layer.to_heads).view(shape)
             torch.view_as_complex(pairs[:, :turned]).mul_(turns_N1D)
             mixed_NH = attend(index, pairs.flatten(2))
             hidden_NH = torch.addmm(hidden_NH, mixed_NH, layer.from_heads)
-            gate, up = torch.mm(_unit(hidden_NH, layer.floors[1]), layer.to_inner).chunk(2, dim=-1)
+            gate, up = torch.mm(unit(hidden_NH, layer.floors[1]), layer.to_inner).chunk(2, dim=-1)
             hidden_NH = torch.addmm(hidden_NH, F.silu(gate).mul_(up), layer.from_inner)
-        return _unit(hidden_NH, self.norm_floor) * self.norm_weight
+        return unit(hidden_NH, self.norm_floor) * self.norm_weight
 
 
-def _unit(x_NH: Tensor, floor: Tensor) -> Tensor:
+def unit(x_NH: Tensor, floor: Tensor) -> Tensor:
     """`x / sqrt(|x|^2 + floor^2)`: the root mean square norm, but for a factor of sqrt(H) that is in the weights."""
     return x_NH / torch.linalg.vector_norm(x_NH, dim=-1, keepdim=True).hypot_(floor)
 
 
-def _floor(norm: Any) -> Tensor:
+def floor_of(norm: Any) -> Tensor:
     return torch.tensor((norm.variance_epsilon * norm.weight.numel()) ** 0.5)
 
 
-def _is_plain(layer: Any) -> bool:
+def base_of(part: Any) -> Any:
+    """A linear layer without the adapters around it."""
+    return getattr(part, "base_layer", part)
+
+
+def is_plain(lean: LeanDecoder, *, adapters: bool = False) -> bool:
+    """Whether a model is in float32 on a CPU, of plain linear layers, with a rotary embedding that is the same for rows
+    of any length.
+
+    Args:
+        adapters: linear layers may have adapters.
+    """
+    decoder = lean.decoder
+    weight = decoder.embed_tokens.weight
+    return (
+        weight.device.type == "cpu"
+        and weight.dtype == torch.float32
+        and decoder.config.hidden_act == "silu"
+        and decoder.rotary_emb.rope_type in ("default", "linear", "llama3", "yarn")
+        and all(_is_plain(layer, base_of if adapters else lambda part: part) for layer in decoder.layers)
+    )
+
+
+def _is_plain(layer: Any, base: Callable[[Any], Any]) -> bool:
     attention, mlp = layer.self_attn, layer.mlp
-    heads = (attention.q_proj, attention.k_proj, attention.v_proj)
-    others = (attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+    heads = [base(part) for part in (attention.q_proj, attention.k_proj, attention.v_proj)]
+    others = [base(part) for part in (attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
     return (
         all(type(part) is nn.Linear for part in (*heads, *others))
         and all(part.bias is None for part in others)
@@ -117,12 +135,12 @@ def _fused(layer: Any) -> _Layer:
     attention, mlp = layer.self_attn, layer.mlp
     before, after = layer.input_layernorm, layer.post_attention_layernorm
     parts = (attention.q_proj, attention.k_proj, attention.v_proj)
-    turned = [_pairs_together(part.weight, attention.head_dim) for part in parts[:2]]
+    turned = [pairs_together(part.weight, attention.head_dim) for part in parts[:2]]
     size = before.weight.numel() ** 0.5
     heads = torch.cat([*turned, parts[2].weight]) * (before.weight * size)
     bias = heads.new_zeros(1)
     if parts[0].bias is not None:
-        turned = [_pairs_together(part.bias, attention.head_dim) for part in parts[:2]]
+        turned = [pairs_together(part.bias, attention.head_dim) for part in parts[:2]]
         bias = torch.cat([*turned, parts[2].bias])
     inner = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * (after.weight * size)
     return _Layer(
@@ -131,10 +149,10 @@ def _fused(layer: Any) -> _Layer:
         from_heads=attention.o_proj.weight.T.contiguous(),
         to_inner=inner.T.contiguous(),
         from_inner=mlp.down_proj.weight.T.contiguous(),
-        floors=(_floor(before), _floor(after)),
+        floors=(floor_of(before), floor_of(after)),
     )
 
 
-def _pairs_together(x: Tensor, head_size: int) -> Tensor:
+def pairs_together(x: Tensor, head_size: int) -> Tensor:
     """Rows i and i + half of each head, side by side."""
     return x.unflatten(0, (-1, 2, head_size // 2)).transpose(1, 2).flatten(0, 2)

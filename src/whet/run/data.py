@@ -6,17 +6,24 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import TypeVar
 
+from transformers import AutoConfig
+
 from whet.config.environment_data import EnvironmentData
-from whet.config.parts import BasicsData, ChainData, FileData, GymData
+from whet.config.parts import BasicsData, ChainData, FileData, GymData, ModelConfig
 from whet.config.runs import RunConfig
+from whet.engines.products import Shape, chosen, instructions, timing
 from whet.grading import Grader, make_grader
 from whet.methods.environment_tasks import load_environment_tasks
+from whet.methods.registry import preset_of
+from whet.models.loading import device_of, reading
+from whet.models.places import resolve
 from whet.tasks.basics import make_basics
 from whet.tasks.chains import Chain, Split, sample_chains
 from whet.tasks.files import DataError
 from whet.tasks.gym import make_tasks
 from whet.tasks.sources import load_files, load_measured, pinned
 from whet.tasks.splits import Problems
+from whet.trainer.phase import Progress
 from whet.types import Grade, Task
 
 C = TypeVar("C", bound=RunConfig)
@@ -83,6 +90,35 @@ def with_commit(config: C, before: RunConfig | None = None) -> C:
     else:
         data = pinned(data)
     return config.model_copy(update={"data": data})
+
+
+def with_products(config: C, progress: Progress, before: RunConfig | None = None) -> C:
+    """The settings with the products that `engine.products = auto` chooses, so that a run resumes with the same ones.
+
+    Args:
+        before: settings of the run that is resumed. Its choice is taken.
+    """
+    engine = config.__dict__["engine"]  # a look-up that counts as no read
+    if engine.__dict__["products"] != "auto":
+        return config
+    if before is not None:
+        products = before.__dict__["engine"].__dict__["products"]
+    else:
+        shapes = [_shape_of(model) for model in preset_of(config.method).algorithm.spec.models(config).values()]
+        products = chosen(shapes)
+        why = f"engine.products = auto took {products} ({', '.join(instructions()) or 'no known instructions'})"
+        if "amx_bf16" in instructions() and shapes:
+            why += f"; for information alone, {timing(max(shape.width for shape in shapes))}"
+        progress.tell("info", why)
+    return config.model_copy(update={"engine": engine.model_copy(update={"products": products})})
+
+
+def _shape_of(model: ModelConfig) -> Shape:
+    """A model's shape, by its config.json."""
+    with reading(f"{model.path!r} is no model that transformers can load", "give a folder written by save_pretrained"):
+        config = AutoConfig.from_pretrained(resolve(model.path), trust_remote_code=False).get_text_config()
+    on_cpu = model.dtype == "float32" and device_of(model.device).type == "cpu"
+    return Shape(config.model_type, config.hidden_size, on_cpu)
 
 
 def chain_task(chain: Chain) -> Task:

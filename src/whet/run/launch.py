@@ -18,7 +18,7 @@ from whet.errors import RunError, WhetError
 from whet.methods import METHODS
 from whet.methods.registry import preset_of
 from whet.plugins import load_entry_points, load_plugins
-from whet.run.data import with_commit
+from whet.run.data import with_commit, with_products
 from whet.run.provenance import WATCHING, changed_access, changed_inputs, changed_steps, compute_provenance
 from whet.run.resume import resume_run
 from whet.run.session import Session
@@ -59,7 +59,8 @@ def _start(
     if is_run and not overwrite and _has_no_step(out) and not _can_resume(config, out):
         progress.tell("info", f"the run in {out} did no step of work: a new one begins in its place")
         overwrite = True
-    config = with_commit(config, saved_config(out) if is_run and not overwrite else None)
+    saved = saved_config(out) if is_run and not overwrite else None
+    config = with_products(with_commit(config, saved), progress, saved)
     if out.exists() and not is_run and any(path.name not in (".lock", "traces", TRACKING) for path in out.iterdir()):
         raise RunError(f"{out} holds something that is no run; choose another --out")
     if is_run and not overwrite:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from whet.config import ConfigError
-from whet.config.parts import ModelConfig, SamplingConfig
+from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
 from whet.config.runs import RunConfig
 from whet.errors import RunError
 from whet.methods.base import Algorithm, MethodSpec, Skill
@@ -43,6 +43,12 @@ class LoadedRun:
     @property
     def spec(self) -> MethodSpec:
         return self.algorithm.spec
+
+    @property
+    def engine_settings(self) -> EngineConfig:
+        """Of an engine beside the run. It computes with the weights themselves, on any machine."""
+        settings: EngineConfig = self.config.engine
+        return settings.model_copy(update={"products": "float32"})
 
     @property
     def best(self) -> str:

@@ -13,7 +13,7 @@ from whet.config.base import Config
 from whet.config.schedule import Constant, Gated, Linear, Schedule, Steps
 from whet.models.policy import Policy
 from whet.models.prompts import Lengths
-from whet.models.scoring import LOGITS
+from whet.models.scoring import LOGITS, head_chunk
 from whet.run.selfchecks import narrow_sampling
 from whet.run.session import Session
 from whet.trainer.phase import Phase
@@ -195,9 +195,14 @@ def _memory(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) ->
         ]
         num_prefixes = sum(map(bool, caches)) if engine.rollout == "free" else 0
         prefixes = round(num_prefixes * engine.prefix_gib * GIB)
+        copies = [0 if cluster.workers else _copy_bytes(policy, engine.products) for policy in here.values()]
         parts = [  # a step rolls out, then learns
             {"learning": max(learning, default=0)},
-            {"the engine's keys and values": max(caches), "what it keeps for turns that follow": prefixes},
+            {
+                "the engine's keys and values": max(caches),
+                "what it keeps for turns that follow": prefixes,
+                "its copies of weights": sum(copies),
+            },
         ]
         needed, free = weights + max(sum(sizes.values()) for sizes in parts), _available(device)
         texts = [" and ".join(f"{_size(size)} {name}" for name, size in sizes.items() if size) for sizes in parts]
@@ -211,6 +216,12 @@ def _memory(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) ->
         )
         estimates.append(Memory(f"{line}; {_size(free)} are free", problem if needed > free else ""))
     return estimates
+
+
+def _copy_bytes(policy: Policy, products: str) -> int:
+    """Bytes of an engine's packed copy of a policy's weights."""
+    each = {"bfloat16": 2, "int8": 1}.get(products, 0)
+    return each * sum(weights.numel() for weights in policy.causal_lm.parameters())
 
 
 def _cluster_lines(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) -> list[str]:
@@ -306,7 +317,8 @@ def _learning_parts(policy: Policy, lengths: Lengths | None, update: Update) -> 
     fullest = min(learning.token_budget, learning.minibatch_rows * longest)
     num_tokens = max(fullest, rows_together * longest) if lengths else fullest
     activations = num_tokens * (stored * shape.num_hidden_layers + layer_values)
-    return state, activations * size + 3 * LOGITS[policy.device.type] * 4
+    logits = max(LOGITS[policy.device.type], head_chunk(policy) * shape.vocab_size)
+    return state, activations * size + 3 * logits * 4
 
 
 def _cache_bytes(policy: Policy, lengths: Lengths | None, max_rows: int) -> int:

@@ -23,6 +23,7 @@ from whet.config.inputs import inputs_of
 from whet.config.runs import RunConfig
 from whet.digests import digest
 from whet.distribution import version
+from whet.engines.products import instructions
 from whet.errors import RunError
 from whet.models.places import resolve
 from whet.plugin_modules import module_files
@@ -52,6 +53,7 @@ def compute_provenance(config: RunConfig) -> dict[str, Any]:
             **{name: installed for name in PACKAGES if (installed := _version(name))},
             "whet's code": _code_digest(PACKAGE),
             "processor features": torch.backends.cpu.get_cpu_capability(),
+            **({"instructions": ", ".join(instructions())} if config.engine.products != "float32" else {}),
             **({"GPU": torch.cuda.get_device_name(0)} if torch.cuda.is_available() else {}),
         },
     }

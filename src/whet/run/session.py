@@ -21,8 +21,9 @@ from whet.config.base import plain
 from whet.config.parts import CallbacksConfig
 from whet.config.runs import RunConfig
 from whet.config.schedule import values_of
-from whet.engines.agreement import AGREEMENT
+from whet.engines.agreement import agreement_of
 from whet.engines.building import check_engine_settings
+from whet.engines.products import problem_of
 from whet.errors import RunError
 from whet.grading import Grader, UserGrader
 from whet.methods.base import Algorithm, RunContext
@@ -43,6 +44,7 @@ from whet.tasks.splits import Problems
 from whet.tracking.beside import Beside
 from whet.trainer.checkpoint import newest_first
 from whet.trainer.loop import Loop, Progress
+from whet.trainer.losses import corrected
 from whet.trainer.process import set_determinism
 from whet.trainer.selfchecks import PROBE_BUDGET, difference_of
 from whet.trainer.sharded import RanksLost
@@ -210,6 +212,9 @@ def prepare(
         models = {name: model.model_copy(update={"device": "cpu"}) for name, model in models.items()}
     policies = load_policies(models) if policies is None else policies
     names = tuple(policies)
+    for policy in policies.values():
+        if problem := problem_of(policy, config.engine.products):
+            raise ConfigError(problem)
     if not config.cluster.ranks:
         _warn_of_bfloat16(policies, progress)
     warnings = [warning for policy in policies.values() for warning in policy_warnings(policy)]
@@ -220,6 +225,8 @@ def prepare(
     folder.max_trace_bytes = config.max_trace_bytes
     runtime = make_runtime(config, spec, policies, grader)
     loop.counts = runtime.counts
+    if config.engine.products != "float32" and config.engine.correct:
+        loop.adapted = corrected
     loop.engine_of, runtime.engine_made = runtime.made_engine, loop.check_engine
     if config.engine.rollout == "free" and config.engine.latency is None:
         runtime.arrivals = arrivals_of(config.engine.arrivals, folder)
@@ -305,8 +312,8 @@ def _added_terms(config: RunConfig) -> set[str]:
 def check_agreement(policy: Policy, session: Session) -> float:
     """Samples a probe batch with the run's engine and scores it with the trainer.
 
-    Returns: the difference of a token's two logprobs, in nats: the largest or the mean, by `AGREEMENT`.
-    Raises: RunError where it is past `AGREEMENT`, as the run would train on wrong probabilities.
+    Returns: the difference of a token's two logprobs, in nats: the largest or the mean, by `agreement_of`.
+    Raises: RunError where it is past that, as the run would train on wrong probabilities.
     """
     prompts = session.algorithm.run.prompts
     sampling = Sampling(temperature=1.0, max_new_tokens=24)
@@ -326,8 +333,9 @@ def check_agreement(policy: Policy, session: Session) -> float:
     ]
     sampled = [torch.tensor(completion.logprobs) for completion in completions]
     scored = session.loop.trainer(policy.name).score(rows, token_budget=PROBE_BUDGET)
-    difference = difference_of(policy, sampled, scored)
-    which, allowed = AGREEMENT[policy.dtype]
+    products = session.algorithm.run.runtime.settings.products
+    difference = difference_of(policy, sampled, scored, products)
+    which, allowed = agreement_of(policy.dtype, products)
     if not difference <= allowed:  # NaN is refused too
         raise RunError(
             f"the engine's logprobs of policy {policy.name!r} differ from the trainer's by {difference:.2g} (the "

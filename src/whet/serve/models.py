@@ -80,7 +80,7 @@ def served_policies(trained: LoadedRun, chosen: Sequence[str] = (), *, device: s
         limits={name: max(trained.skills(name).values(), key=attrgetter("max_new_tokens")) for name in names},
         words=trained.words(),
         reading=trained.spec.reading,
-        engine=trained.config.engine,
+        engine=trained.engine_settings,
         pipeline=pipeline if {stage.policy for stage in pipeline} <= set(names) else (),
         created=int((trained.checkpoint / "state.json").stat().st_mtime),
     )

@@ -83,10 +83,25 @@ def drift_of(rows: Sequence[Row], proximal: Sequence[Tensor]) -> float:
     """KL(sampler || proximal policy) in nats per token, by k3, over the rows with the sampler's logprobs.
 
     Args:
-        proximal: for each row, [N_row] logprobs under the proximal policy.
+        proximal: for each row, [N_row] logprobs under the proximal policy. Empty: the row is left out.
     """
     scored = zip(rows, proximal, strict=True)
-    pairs = [(sampler_N, new_N) for row, new_N in scored if len(sampler_N := trained(row.logprobs))]
+    pairs = [(sampler_N, new_N) for row, new_N in scored if len(new_N) and len(sampler_N := trained(row.logprobs))]
     if not pairs:
         return 0.0
     return float(k3(torch.cat([sampler for sampler, _ in pairs]), torch.cat([new.cpu() for _, new in pairs])).mean())
+
+
+def drift_in_passes(passes: Sequence[tuple[Sequence[int], Tokens]], rows: Sequence[Row]) -> float:
+    """As `drift_of`, by the logprobs that an update's own passes computed.
+
+    Args:
+        passes: of the minibatch, each as its rows' indices and its tokens.
+        rows: of the minibatch.
+    """
+    scored = [
+        (rows[i], policy_N)
+        for index, tokens in passes
+        for i, policy_N in zip(index, tokens.policy_N.split([rows[i].num_trained for i in index]), strict=True)
+    ]
+    return drift_of([row for row, _ in scored], [policy_N for _, policy_N in scored])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from itertools import compress
 
@@ -15,7 +16,7 @@ from whet.models.policy import Policy
 from whet.models.scoring import MicroBatch, score_here, share_of, token_logprobs
 from whet.objectives import aggregation_weights
 from whet.seeds import seed_of
-from whet.trainer.flat import Tokens, ages_of, drift_of, joined, trained
+from whet.trainer.flat import Tokens, ages_of, drift_in_passes, drift_of, joined, trained
 from whet.trainer.passes import (
     Sums,
     check_references,
@@ -74,20 +75,23 @@ class Learner:
         settings = self.rule.learning
         check_references(terms, rows)
         taken = rows_in_passes(terms, rows)
-        old = self._old_logprobs(rows, taken)
+        batches = [minibatches(rows, settings.minibatch_rows, seed_of(seed, n)) for n in range(settings.num_epochs)]
+        in_pass = self.rule.scored_in_pass and sum(map(len, batches)) == 1
+        old = [torch.empty(0) for _ in rows] if in_pass else self._old_logprobs(rows, taken)
         sums = Sums(terms)
         updates: list[dict[str, float]] = []
         drift: float | None = None
         before = some_weights(self.parameters)
-        for epoch in range(settings.num_epochs):
-            for index in minibatches(rows, settings.minibatch_rows, seed_of(seed, epoch)):
-                updates.append(
-                    self._step([rows[i] for i in index], [old[i] for i in index], [taken[i] for i in index], sums)
-                )
-                # In the first update the weights are still the sampler's: ratios off 1 are the engine's difference.
-                if len(updates) == 1 and self.rule.from_sampler:
-                    drift = sums.drift()
-        if self.rule.proximal:
+        for index in itertools.chain.from_iterable(batches):
+            updates.append(
+                self._step([rows[i] for i in index], [old[i] for i in index], [taken[i] for i in index], sums)
+            )
+            # In the first update the weights are still the sampler's: ratios off 1 are the engine's difference.
+            if len(updates) == 1 and self.rule.from_sampler:
+                drift = sums.drift()
+        if in_pass:
+            drift = updates[0].pop("kl/sampler", None)
+        elif self.rule.proximal:
             drift = drift_of(list(compress(rows, taken)), list(compress(old, taken)))
         metrics = {"loss/mean": sums.loss / len(updates), **sums.named(), **means_of(updates)}
         if drift is not None:
@@ -173,6 +177,8 @@ class Learner:
                 observer.join(others)
         if not self.policy.is_value:
             metrics |= effective_sizes(self.rule.terms, self._gathered(passes), rows)
+        if self.rule.scored_in_pass and not any(map(len, old)):
+            metrics["kl/sampler"] = drift_in_passes(self._gathered(passes), rows)
         for observer in observers:
             metrics |= observer.before(chosen[0])
         metrics |= ages

@@ -34,6 +34,7 @@ from whet.trainer.process import gpu_memory, interruptible
 from whet.trainer.protocol import Trainer
 from whet.trainer.selfchecks import Learnt, after_update, at_start, check_weights, flat_groups, learnt_of
 from whet.trainer.sharded import Ranks
+from whet.trainer.terms import Update
 from whet.trainer.watch import Finding, Watch, after_loss, after_nll, after_replies
 from whet.types import FAULTS, Row
 
@@ -107,6 +108,8 @@ class Loop:
     """The user's callbacks, which read what the loop does."""
     after_step: Callable[[], None] = lambda: None
     """Runs after each step, once it is logged."""
+    adapted: Callable[[Update], Update] = lambda update: update
+    """What each policy's update becomes in this run, by how its engine differs from its trainer."""
     ranks: Ranks | None = None
     """The processes that train the policies. None: this one does."""
     is_longer: bool = False
@@ -299,7 +302,7 @@ class Loop:
             self.watch, self.spent = Watch(), 0.0
         for name in self.policies:  # from the phase's first step on, one side scores what is frozen, too
             self.trainer(name)
-        rules = phase.updates(max(1, self.step))
+        rules = self._rules(phase, max(1, self.step))
         trainers = {name: self.trainer(name) for name in rules}
         for name, trainer in trainers.items():
             trainer.begin(rules[name])
@@ -382,7 +385,10 @@ class Loop:
 
         Returns: by policy, the update's metrics (empty: it had no rows); and what the policies with rows learnt.
         """
-        rules = phase.updates(step)
+        rules = self._rules(phase, step)
+        for name in trainers:
+            if (engine := self.engine_of(name)) is not None:
+                engine.rest()
         by_policy = dict[str, dict[str, float]]()
         learnings = list[Learnt]()
         for name, trainer in trainers.items():
@@ -395,6 +401,11 @@ class Loop:
             if learnt := learnt_of(name, metrics, policy_rows, version):
                 learnings.append(learnt)
         return by_policy, learnings
+
+    def _rules(self, phase: Phase, step: int) -> dict[str, Update]:
+        """How each policy learns in a step."""
+        rules = phase.updates(step)
+        return {name: rule if self.policies[name].is_value else self.adapted(rule) for name, rule in rules.items()}
 
     def _is_spent(self, phase: Phase) -> bool:
         """Whether the phase's budget is spent."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -175,6 +175,18 @@ def correction_of(settings: CorrectionConfig | None) -> Correct | None:
     return partial(
         importance_weights, low=settings.low, high=settings.high, outside=settings.outside, scope=settings.scope
     )
+
+
+def corrected(update: Update) -> Update:
+    """An update whose rows an engine sampled in other products than the trainer's: it corrects for the difference.
+
+    Ratios compare with the weights that the step starts from, and tokens are weighed by these and the sampler:
+    truncated importance sampling with `CorrectionConfig`'s defaults. An update without ratios stays as it is, and so
+    does one that compares with these weights already, or with an anchor.
+    """
+    if update.proximal or not update.from_sampler or not any(term.needs_old for term in update.terms):
+        return update
+    return replace(update, proximal=True, correct=correction_of(CorrectionConfig()), scored_in_pass=True)
 
 
 # --- a policy loss, and what it chooses before an update --------------------------------------------------------------

@@ -177,6 +177,9 @@ class Update:
     distance to it says nothing about the sampler."""
     correct: Correct | None = None
     """With `proximal`: weighs tokens by how the proximal policy and the sampler differ."""
+    scored_in_pass: bool = False
+    """With `proximal`: where a step makes a single update, its own passes give the logprobs of the weights that the
+    step starts from, and no pass is made for them alone. They agree with such a pass's to rounding."""
     observers: tuple[Callable[[], Observer], ...] = ()
 
     def learning_rate(self, update: int) -> float:

@@ -1,0 +1,80 @@
+"""Runs whose engines multiply in another type: the choice is part of the run, and its updates are corrected."""
+
+import json
+
+import pytest
+
+from support.commands import Quiet, metrics
+from support.commands import whet as command
+from whet.config.parts import EngineConfig
+from whet.engines import products as products_module
+from whet.engines.agreement import PRODUCTS_AGREEMENT, agreement_of
+from whet.errors import WhetError
+from whet.methods.registry import preset_of
+from whet.models.policy import Policy
+from whet.run import data as data_module
+from whet.run.launch import start
+
+SMALL = [
+    "num_threads=1", "num_steps=2", "prompts_per_step=2", "group_size=2", "data.num_train=8", "data.num_validation=2",
+    "data.num_test=2", "sampling.max_new_tokens=4", "evaluation.num_samples=0",
+]  # fmt: skip
+CREDIT = ["advantage=reward", "signed=true"]
+"""Wrong replies teach too."""
+
+
+def test_a_run_in_int8_repeats_resumes_and_measures_the_gap(tmp_path, random_model):
+    settings = [*SMALL, f"policy.path={random_model}", "engine.products=int8", "checkpoint_every=1", *CREDIT]
+    runs = [tmp_path / "one", tmp_path / "two"]
+    command("train", "grpo", *settings, "--out", runs[0])
+    command("train", "grpo", *settings, "num_steps=1", "--out", runs[1])
+    command("resume", runs[1], "num_steps=2")
+    of_runs = [[row["kl/sampler"] for row in metrics(run) if "kl/sampler" in row] for run in runs]
+    assert len(of_runs[0]) == 2
+    assert of_runs[0][0] == of_runs[1][0]  # the second step's learning rate goes by the run's length
+    assert all(0 < drift < 0.01 for drift in of_runs[0])
+    [agreement] = [
+        event for line in (runs[0] / "events.jsonl").read_text().splitlines()
+        if (event := json.loads(line))["event"] == "agreement"
+    ]  # fmt: skip
+    assert 0 < agreement["difference"] < PRODUCTS_AGREEMENT["int8"][1]
+    done = command("train", "grpo", *[s.replace("int8", "float32") for s in settings], "--out", runs[0], check=False)
+    assert "engine.products" in done.stderr
+
+
+def test_auto_writes_its_choice_and_a_resume_keeps_it(monkeypatch):
+    config = _grpo(EngineConfig(products="auto"))
+    told = []
+
+    class Console:
+        def tell(self, level, text):
+            told.append((level, text))
+
+    monkeypatch.setattr(data_module, "instructions", lambda: ("avx2",))
+    monkeypatch.setattr(products_module, "instructions", lambda: ("avx2",))
+    chosen = data_module.with_products(config, Console())
+    assert chosen.engine.products == "float32"  # the tiny model is narrow
+    assert told == [("info", "engine.products = auto took float32 (avx2)")]
+    saved = _grpo(EngineConfig(products="bfloat16"))
+    assert data_module.with_products(config, Console(), saved).engine.products == "bfloat16"
+    assert len(told) == 1
+    assert data_module.with_products(saved, Console()) is saved
+
+
+def test_the_start_allows_each_kind_its_measured_difference(random_policy: Policy):
+    assert agreement_of(random_policy.dtype) == ("largest", 1e-4)
+    assert agreement_of(random_policy.dtype, "bfloat16") == PRODUCTS_AGREEMENT["bfloat16"]
+
+
+def test_a_run_is_refused_where_its_machine_cannot(tmp_path, random_model, monkeypatch):
+
+    monkeypatch.setattr(products_module, "instructions", lambda: ())
+    config = _grpo(EngineConfig(products="bfloat16"))
+    with pytest.raises(WhetError, match="needs a processor with amx_bf16 or avx512_bf16"):
+        start(config, tmp_path / "run", Quiet())
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def _grpo(engine):
+    config = preset_of("grpo").config
+    return config.model_copy(update={"engine": engine})
