@@ -310,6 +310,32 @@ def _of_careless(right: str) -> Callable[[Result], Sequence[Lead]]:
     return leads
 
 
+def _worlds(found: Result) -> Premise:
+    """Of the clone that begins: in each environment it is right sometimes and not nearly always."""
+    before = {name: values for name, values in found["found"]["worlds"]["before"].items() if name != "mean"}
+    text = ", ".join(f"{_percent(values)} in {name}" for name, values in before.items())
+    means = [fmean(value or 0 for value in values) for values in before.values()]
+    return Premise(f"the clone that ships begins at {text}", all(0.1 <= mean <= 0.8 for mean in means))
+
+
+def _tools(found: Result) -> Premise:
+    """Of RL in academia: the clone is right sometimes, and groups have a signal."""
+    tools, training = found["found"]["tools"]["before"], found["found"]["training"]
+    signal = [None if flat is None else 1 - flat for flat in training["first group/no_signal"]]
+    text = f"the clone begins at {_percent(tools)}, and {_percent(signal)} of RL's first groups have a signal"
+    return Premise(text, 0.1 <= fmean(value or 0 for value in tools) <= 0.8 and fmean(v or 0 for v in signal) > 0.2)
+
+
+def _of_tools(found: Result) -> Sequence[Lead]:
+    tools = found["found"]["tools"]
+    return [Lead("success, best validated", minus(tools["after"], tools["more_cloning"]))]
+
+
+def _of_worlds(found: Result) -> Sequence[Lead]:
+    worlds = found["found"]["worlds"]
+    return [Lead("mean success of the four", minus(worlds["evol"]["mean"], worlds["more"]["mean"]))]
+
+
 def _binding(found: Result) -> Premise:
     text = "the expert needs 2.5, 4.9, 10.7 and 14.7 turns at depth 1 to 4. But the rate has fallen to a tenth when the"
     return Premise(f"{text} longer horizon begins", False)
@@ -386,6 +412,16 @@ AGENTGYM_RL = System(
             reason="see the arms ([study](agents.md))",
         ),
         Claim(
+            says="With tools, RL raises a clone of careless episodes further than more cloning of them.",
+            short="RL with tools, over more cloning",
+            env="academia, from `tiny_agent_worlds`, which is one clone for all seeds",
+            budget="none: cloning makes as many updates as AgentEvol, and RL asks the expert for nothing",
+            result="new_worlds",
+            premise=_tools,
+            leads=_of_tools,
+            reason="see the arms ([study](agents.md#two-newer-environments))",
+        ),
+        Claim(
             says="A horizon that grows beats fixed ones.",
             short="a growing horizon over fixed ones (5, 10 turns)",
             env="TextCraft, `tiny_agent_early`: 5 turns, 10 turns, 5 then 10",
@@ -433,6 +469,16 @@ AGENTEVOL = System(
             premise=_converged_base,
             leads=_of_rounds,
             reason="see the arms ([study](agentevol.md))",
+        ),
+        Claim(
+            says="In four environments at once, rounds beat cloning the demonstrations longer.",
+            short="rounds in four environments, over more cloning",
+            env="TextCraft, maze, academia and cookingworld, from `tiny_agent_worlds`, one clone for all seeds",
+            budget="updates",
+            result="new_worlds",
+            premise=_worlds,
+            leads=_of_worlds,
+            reason="see the arms ([study](agentevol.md#in-four-environments-at-once))",
         ),
     ],
 )

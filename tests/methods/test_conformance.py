@@ -28,6 +28,7 @@ from whet.cli import app
 from whet.config import ConfigError, describe, load, to_yaml
 from whet.config.base import Config
 from whet.config.effects import acts, idle_keys
+from whet.config.environment_data import EnvironmentData
 from whet.config.environments import SCRIPTED_AGENTS
 from whet.config.reads import forget_reads
 from whet.config.runs import RunConfig
@@ -103,8 +104,14 @@ LATER = {
 }
 """Settings that a whole run need not come to read."""
 
+
+def needs_java(name: str) -> bool:
+    data = preset_of(name).config.data
+    return isinstance(data, EnvironmentData) and bool({"sciworld", "cookingworld"} & data.shares.keys())
+
+
 NAMES = METHODS.names()
-STARTS_JAVA = [pytest.param(name, marks=[pytest.mark.integration] * name.endswith("sciworld")) for name in NAMES]
+STARTS_JAVA = [pytest.param(name, marks=[pytest.mark.integration] * needs_java(name)) for name in NAMES]
 WHOLE = list({preset_of(name).algorithm: name for name in reversed(NAMES) if name != "agent"}.values())
 """A name of every method that trains. Presets differ in settings only."""
 

@@ -55,7 +55,8 @@ class ModelConfig(Config):
     kind: Literal["model"] = "model"
     path: ModelPlace = "tiny"
     """A folder written by save_pretrained, a hub id, or a model that ships with whet. These are 'tiny', of the tiny
-    world; 'tiny_agent' and 'tiny_agent_early', which act in four environments; 'tiny_agent_careless', in TextCraft."""
+    world; 'tiny_agent' and 'tiny_agent_early', which act in four environments; 'tiny_agent_careless', in TextCraft;
+    'tiny_agent_worlds', in TextCraft, maze, academia and cookingworld."""
     random_weights: int | None = Field(None, ge=0, lt=2**63)
     """The seed from which all weights are drawn; the folder gives only the shape and the tokenizer. null: the folder's
     weights."""

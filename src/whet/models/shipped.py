@@ -10,5 +10,6 @@ AGENTS = {
     "tiny_agent": _HERE / "tiny_agents" / "cloned",
     "tiny_agent_early": _HERE / "tiny_agents" / "early",
     "tiny_agent_careless": _HERE / "tiny_agents" / "careless",
+    "tiny_agent_worlds": _HERE / "tiny_agents" / "worlds",
 }
 OURS = {"tiny": TINY, **AGENTS}

@@ -89,8 +89,8 @@ def build_agent(
 ) -> int:
     """Saves a tiny agent that was not trained on these environments, and whose tokens are their words.
 
-    The words come from the experts' episodes on training items (`WORDS_FROM`). Other words are spelt in pieces. Like the
-    shipped agents, it reads no rules.
+    The words come from the experts' episodes on training items (`WORDS_FROM`). Other words are spelt in pieces. Like
+    the shipped agents, it reads no rules.
 
     Args:
         names: environments.
