@@ -144,6 +144,9 @@ class VllmEngine:
 
     def done(self, payloads: Sequence[Request]) -> None: ...
 
+    def rest(self) -> None:
+        """Nothing: the servers keep what they have."""
+
     def _ready(self, requests: Sequence[Request]) -> Held:
         """The weights that these are to be sampled from, once the servers hold them. Raises: RunError."""
         if problem := next(filter(None, map(unfit, requests)), None):
