@@ -44,6 +44,46 @@ class Goals(vf.Taskset[Task, Config]):
 __all__ = ["Goals"]
 """
 
+TURNS = """
+import verifiers.v1 as vf
+
+class Data(vf.TaskData):
+    secret: int = 0
+
+class Task(vf.Task[Data, vf.State, vf.TaskConfig]):
+    @vf.reward(weight=0.5)
+    async def polite(self, trace):
+        return float("please" in trace.last_reply)
+
+class Config(vf.TasksetConfig):
+    num_tasks: int = 10
+
+class Numbers(vf.Taskset[Task, Config]):
+    def load(self):
+        for n in range(self.config.num_tasks):
+            prompt = None if n % 2 else f"Guess a number below {self.config.num_tasks}."
+            yield Task(Data(prompt=prompt, system_prompt="You guess.", secret=n), self.config.task)
+
+class EnvConfig(vf.EnvConfig):
+    guesser: vf.AgentConfig = vf.AgentConfig(max_turns=6)
+
+class Guessing(vf.Env[EnvConfig]):
+    async def run(self, task, agents):
+        async with agents.guesser.interaction(task) as guesser:
+            said = await (guesser.turn() if task.data.prompt else guesser.turn("Guess!"))
+            while not said.terminated:
+                words = said.last_reply.split()
+                if words == ["break"]:
+                    raise RuntimeError("the game broke")
+                guess = int(words[-1]) if words and words[-1].isdigit() else -1
+                if guess == task.data.secret:
+                    guesser.trace.record_reward("found", 1.0, 0.5)
+                    return
+                said = await guesser.turn("higher" if guess < task.data.secret else "lower")
+
+__all__ = ["Numbers", "Guessing"]
+"""
+
 
 @pytest.fixture
 def python(tmp_path, monkeypatch) -> str:
@@ -52,6 +92,7 @@ def python(tmp_path, monkeypatch) -> str:
     if python is None:
         pytest.skip("WHET_VERIFIERS names no Python of an environment with verifiers 0.4")
     (tmp_path / "goals_vf.py").write_text(TASKSET)
+    (tmp_path / "turns_vf.py").write_text(TURNS)
     (tmp_path / "endless_vf.py").write_text(TASKSET.replace("INFINITE = False", "INFINITE = True"))
     (tmp_path / "boxed_vf.py").write_text(
         TASKSET.replace("async def short(self, trace)", "async def short(self, trace, runtime)")
@@ -83,13 +124,42 @@ def test_tasks_are_items_and_their_rewards_the_reward(python):
         ("goals_vf", {"settings": {"tasks": 3}}, "tasks"),
         ("endless_vf", {}, "it has no end: give size and test_size"),
         ("boxed_vf", {}, "its reward short reads the runtime"),
-        ("openenv", {}, "played over turns by an Env of their own"),
+        ("goals_vf", {"env": {"id": "user-sim"}}, "its agents are assistant, user: say which one is played"),
+        ("goals_vf", {"env": {"id": "user-sim"}, "agent": "assistant"}, "its agent user needs a model of its own"),
         ("nowhere_vf", {}, "nowhere_vf"),
     ],
 )
 def test_what_is_no_task_of_one_reply_is_refused(python, name, settings, says):
     with pytest.raises(EnvError, match=says):
         from_verifiers(name, python=python, **settings).splits()
+
+
+@pytest.mark.integration
+def test_an_env_of_theirs_is_played_over_turns(python):
+    tasks = from_verifiers("turns_vf", python=python, test_size=2)
+    assert tasks.splits() == {"train": range(8), "test": range(8, 10)}
+    env, other = tasks(), tasks()
+    assert env.reset(6) == ("You guess.\n\nGuess a number below 10.", {})
+    assert env.step("is it 3") == ("higher", 0.0, False, False, {})
+    assert other.reset(3) == ("You guess.\n\nGuess!", {})  # two episodes at one time
+    assert env.step("is it 8") == ("lower", 0.0, False, False, {})
+    assert env.step("please 6") == ("The episode scores 1.", 1.0, True, False, {})
+    assert other.step("") == ("higher", 0.0, False, False, {"invalid": True})
+    assert other.step("3")[1:4] == (0.5, True, False)
+    other.reset(5)
+    env.reset(4)  # and left
+    assert env.reset(2)[0].startswith("You guess.")
+    with pytest.raises(EnvError, match="the game broke"):
+        env.step("break")
+    with pytest.raises(EnvError, match="no episode"):
+        env.step("1")
+    env.reset(0)
+    replies = [env.step("7") for _ in range(6)]
+    assert [reply[0] for reply in replies[:5]] == ["lower"] * 5
+    assert replies[5][1:4] == (0.0, False, True)  # their max_turns
+    assert other.step("5")[2]
+    env.close()
+    other.close()
 
 
 @pytest.mark.integration
@@ -100,6 +170,18 @@ def test_a_run_of_ours_learns_in_a_taskset_of_theirs(python, tmp_path):
         "agent_grpo", out=tmp_path / "run", progress=False, num_threads=1, num_steps=1, prompts_per_step=2,
         group_size=2, format="plain", rules="none", sampling={"max_new_tokens": 8},
         data={"env": "goals_of_verifiers", "num_validation": 1, "num_test": 2},
+    )  # fmt: skip
+    assert 0 <= run.table["after"]["reward"] <= 1
+
+
+@pytest.mark.integration
+def test_a_run_of_ours_learns_over_turns_of_theirs(python, tmp_path):
+    tasks = from_verifiers("turns_vf", python=python, size=6, test_size=2)
+    whet.env("turns_of_verifiers", splits=tasks.splits, max_turns=3, parser="plain")(tasks)
+    run = whet.train(
+        "agent_grpo", out=tmp_path / "run", progress=False, num_threads=1, num_steps=1, prompts_per_step=2,
+        group_size=2, format="plain", rules="none", sampling={"max_new_tokens": 8},
+        data={"env": "turns_of_verifiers", "num_validation": 1, "num_test": 2},
     )  # fmt: skip
     assert 0 <= run.table["after"]["reward"] <= 1
 

@@ -1,4 +1,4 @@
-"""An adapter for `@env` of verifiers' tasksets: each task is an item, the reply the action, its rewards the reward.
+"""An adapter for `@env` of verifiers' tasksets: each task is an item, a reply an action, its rewards the reward.
 
 verifiers pins other versions of packages that whet needs, so it stays in a Python of its own. A program there
 (`verifiers_worker`) loads the taskset and scores replies, for all environments of a process.
@@ -11,8 +11,10 @@ import queue
 import subprocess
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from secrets import token_hex
 from typing import IO, Any
 
 from whet.envs.protocol import INVALID, EnvError, Info, Observed, Stepped
@@ -28,16 +30,19 @@ def from_verifiers(
     size: int | None = None,
     test_size: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    env: Mapping[str, Any] | None = None,
+    agent: str = "",
     timeout_s: float = 120.0,
 ) -> VerifiersTasks:
-    """A taskset of verifiers 0.4 as an environment of one step, for `@env`:
+    """A taskset of verifiers 0.4 as an environment, for `@env`:
 
         theirs = from_verifiers("my-env", python="/envs/verifiers/bin/python", test_size=50)
         whet.env("theirs", splits=theirs.splits, max_turns=1, parser="plain")(theirs)
 
     The task's prompt is the first observation and the reply is the action. The reward is the weighted sum of the task's
-    rewards; give `rewards=` of `whet.env` where it leaves [0, 1]. Tasks that need several turns, tools, a container or
-    the runtime are refused.
+    rewards; give `rewards=` of `whet.env` where it leaves [0, 1]. Where the taskset's package has an Env of its own, or
+    `env` names one, it plays: what it says to the agent are the observations, and the reward comes at the end. Tasks
+    that need tools, a container or the runtime are refused.
 
     Args:
         taskset: its id, a package that is installed there.
@@ -45,22 +50,25 @@ def from_verifiers(
         size: items of `train`; they come first. None: all that `test` leaves.
         test_size: items of `test`. None: a fifth of all, at least one.
         settings: of the taskset's config.
-        timeout_s: seconds until tasks are loaded, or a reply is scored.
+        env: settings of the Env's config, such as {"id": "user-sim", "user": {"model": ..., "client": ...}}.
+        agent: the Env's agent that is played. Empty: the only one. The others need models of their own.
+        timeout_s: seconds until tasks are loaded, or a reply is answered.
     """
-    return VerifiersTasks(taskset, str(python), size, test_size, settings or {}, timeout_s)
+    loading = {"taskset": taskset, "settings": dict(settings or {}), "env": dict(env or {}), "agent": agent}
+    return VerifiersTasks(loading, str(python), size, test_size, timeout_s)
 
 
 class VerifiersTasks:
     """The tasks of one taskset. A call makes an environment that gives one at a time."""
 
     def __init__(
-        self, taskset: str, python: str, size: int | None, test_size: int | None, settings: Mapping[str, Any],
-        timeout_s: float,
-    ) -> None:  # fmt: skip
+        self, loading: Mapping[str, Any], python: str, size: int | None, test_size: int | None, timeout_s: float
+    ) -> None:
+        taskset = str(loading["taskset"])
         for name, number in (("size", size), ("test_size", test_size)):
             if number is not None and number < 1:
                 raise ValueError(f"{taskset} has {name}={number}: each split needs an item")
-        self._taskset, self._python, self._settings, self._timeout_s = taskset, python, dict(settings), timeout_s
+        self._taskset, self._python, self._loading, self._timeout_s = taskset, python, dict(loading), timeout_s
         self._size, self._test_size = size, test_size
         self._lock = threading.RLock()  # environments run in threads
         self._num_envs = 0
@@ -71,7 +79,7 @@ class VerifiersTasks:
 
         Raises: EnvError.
         """
-        number = len(self._prompts)
+        number = self._loaded.number
         num_test = self._test_size if self._test_size is not None else max(1, number // 5)
         num_train = self._size if self._size is not None else number - num_test
         if num_train < 1 or num_train + num_test > number:
@@ -86,19 +94,47 @@ class VerifiersTasks:
             self._num_envs += 1
         return VerifiersTask(self)
 
-    def prompt(self, item: int) -> str:
-        """Raises: EnvError."""
-        return self._prompts[item]
+    def begin(self, episode: str, item: int) -> str:
+        """The first observation. `episode` names the episode from here on.
 
-    def score(self, item: int, reply: str) -> float:
-        """Raises: EnvError where the reply could not be scored: a failure is no reward."""
+        Raises: EnvError.
+        """
+        if (prompts := self._loaded.prompts) is not None:
+            return prompts[item]
         with self._lock:
-            answer = self._ask({"index": item, "reply": reply})
+            answer = self._ask({"begin": episode, "index": item})
+        return self._observation(answer)
+
+    def act(self, episode: str, item: int, action: str) -> tuple[str, float, bool, bool]:
+        """What follows an action: text, reward, terminated, truncated.
+
+        Raises: EnvError where it could not be answered or scored: a failure is no reward.
+        """
+        over_turns = self._loaded.prompts is None
+        with self._lock:
+            answer = self._ask(
+                {"episode": episode, "action": action} if over_turns else {"index": item, "reply": action}
+            )
+        if over_turns and "observation" in answer:
+            return self._observation(answer), 0.0, False, False
         given = answer.get("reward")
         reward = as_reward(given)
         if reward is None or isinstance(given, bool):
             raise EnvError(f"a reply to {self._taskset} got {in_brief(answer)} for a reward")
-        return reward
+        is_cut = answer.get("truncated") is True
+        return f"The {'episode' if over_turns else 'reply'} scores {reward:g}.", reward, not is_cut, is_cut
+
+    def leave(self, episode: str) -> None:
+        """Ends an episode of several turns that nobody goes on with."""
+        with self._lock:
+            if self._worker is not None and self._worker.prompts is None and self._worker.is_alive:
+                self._ask({"leave": episode})
+
+    def _observation(self, answer: Mapping[str, Any]) -> str:
+        text = answer.get("observation")
+        if not isinstance(text, str) or not is_whole(text):
+            raise EnvError(f"an episode of {self._taskset} answers {in_brief(answer)}, and no whole text")
+        return text
 
     def close_one(self) -> None:
         """The program ends with the last environment."""
@@ -109,14 +145,15 @@ class VerifiersTasks:
                 self._worker = None
 
     @cached_property
-    def _prompts(self) -> list[str]:
+    def _loaded(self) -> _Loaded:
         with self._lock:
-            return self._started().prompts
+            worker = self._started()
+            return _Loaded(worker.number, worker.prompts)
 
     def _started(self) -> _Worker:
         if self._worker is None:
             most = None if self._size is None or self._test_size is None else self._size + self._test_size
-            self._worker = _Worker(self._python, self._taskset, self._settings, most, self._timeout_s)
+            self._worker = _Worker(self._python, {**self._loading, "most": most}, self._timeout_s)
         return self._worker
 
     def _ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -130,35 +167,50 @@ class VerifiersTasks:
 
 
 class VerifiersTask:
-    """An environment of one step: a task of a taskset."""
+    """An environment: a task of a taskset at a time."""
 
     def __init__(self, tasks: VerifiersTasks) -> None:
         self._tasks: VerifiersTasks | None = tasks
-        self._item = 0
+        self._item, self._episode = 0, ""
+        """The episode's name. Empty: none is under way."""
 
     def reset(self, item: int, *, seed: int = 0) -> Observed:
         assert self._tasks is not None, "it was closed"
-        self._item = item
-        return self._tasks.prompt(item), {}
+        self._leave()
+        self._item, self._episode = item, token_hex(8)
+        return self._tasks.begin(self._episode, item), {}
 
     def step(self, action: str) -> Stepped:
         assert self._tasks is not None, "it was closed"
-        score = self._tasks.score(self._item, action)
+        text, reward, terminated, truncated = self._tasks.act(self._episode, self._item, action)
         info: Info = {INVALID: True} if not action.strip() else {}
-        return f"The reply scores {score:g}.", score, True, False, info
+        return text, reward, terminated, truncated, info
 
     def close(self) -> None:
         if self._tasks is not None:
+            self._leave()
             self._tasks.close_one()
             self._tasks = None
+
+    def _leave(self) -> None:
+        if self._episode and self._tasks is not None:
+            self._tasks.leave(self._episode)
+            self._episode = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    number: int
+    """Of tasks."""
+    prompts: list[str] | None
+    """None: an episode has several turns, and its first one says the prompt."""
 
 
 class _Worker:
     """The running program."""
 
-    def __init__(
-        self, python: str, taskset: str, settings: Mapping[str, Any], most: int | None, timeout_s: float
-    ) -> None:
+    def __init__(self, python: str, loading: Mapping[str, Any], timeout_s: float) -> None:
+        taskset = str(loading["taskset"])
         self._taskset, self._timeout_s = taskset, timeout_s
         try:
             self._process = subprocess.Popen(
@@ -175,13 +227,17 @@ class _Worker:
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
         try:
-            prompts = self.ask({"taskset": taskset, "settings": dict(settings), "most": most}).get("prompts")
-            if not isinstance(prompts, list) or not all(isinstance(each, str) and is_whole(each) for each in prompts):
+            answer = self.ask(loading)
+            prompts, number = answer.get("prompts"), answer.get("number")
+            self.prompts: list[str] | None = None
+            if isinstance(prompts, list) and all(isinstance(each, str) and is_whole(each) for each in prompts):
+                self.prompts, number = [str(each) for each in prompts], len(prompts)
+            elif prompts is not None or not isinstance(number, int):
                 raise EnvError(f"from_verifiers({taskset!r}): its prompts are no whole texts")
+            self.number: int = number
         except EnvError:
             self.close()
             raise
-        self.prompts = [str(each) for each in prompts]
 
     @property
     def is_alive(self) -> bool:

@@ -1,4 +1,5 @@
-"""Loads a verifiers taskset and scores replies to its tasks, for `verifiers_tasks`, which runs this file as a program.
+"""Loads a verifiers taskset, and scores replies to its tasks or plays them over turns. `verifiers_tasks` runs this file
+as a program.
 
 It runs in the Python that has verifiers, where whet is not: it imports nothing of whet. Requests and answers are lines
 of JSON. What a taskset prints goes to standard error.
@@ -16,29 +17,57 @@ def main() -> None:
     wire = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     tasks: list[Any] = []
+    turns: Any = None
+    answer: dict[str, Any]
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            if "reply" in request:
-                answer: dict[str, Any] = {"reward": asyncio.run(_score(tasks[request["index"]], request["reply"]))}
-            else:
-                tasks = _loaded(request["taskset"], request["settings"], request["most"])
-                answer = {"prompts": [_prompt(task) for task in tasks]}
+            match request:
+                case {"reply": reply, "index": index}:
+                    answer = {"reward": asyncio.run(_score(tasks[index], reply))}
+                case {"begin": episode, "index": index}:
+                    answer = turns.begin(episode, index)
+                case {"episode": episode, "action": action}:
+                    answer = turns.act(episode, action)
+                case {"leave": episode}:
+                    turns.leave(episode)
+                    answer = {}
+                case _:
+                    turns = _turns(request)
+                    tasks = _loaded(request["taskset"], request["settings"], request["most"])
+                    if turns is not None:
+                        turns.take(tasks)
+                        answer = {"number": len(tasks)}
+                    else:
+                        answer = {"prompts": [_prompt(task) for task in tasks]}
         except Exception as error:  # of the taskset's code: it is the answer, and the program goes on
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=wire, flush=True)
 
 
+def _turns(request: dict[str, Any]) -> Any:
+    """The Env that plays the taskset over turns. None: one reply is an episode.
+
+    Raises: ValueError where it cannot be played.
+    """
+    from verifiers.v1.utils import loaders
+
+    name, settings = request["taskset"], request["env"]
+    if not settings and not request["agent"] and loaders.environment_class(name) is loaders.SingleAgentEnv:
+        return None
+    from verifiers_turns import Turns  # beside this file
+
+    return Turns({**request["settings"], "id": name}, settings, request["agent"])
+
+
 def _loaded(name: str, settings: dict[str, Any], most: int | None) -> list[Any]:
     """The tasks of a taskset in its order.
 
-    Raises: ValueError where they need more than one reply.
+    Raises: ValueError where they need what whet has not.
     """
     import verifiers.v1 as vf
     from verifiers.v1.utils import generic, loaders
 
-    if loaders.environment_class(name) is not loaders.SingleAgentEnv:
-        raise ValueError("its tasks are played over turns by an Env of their own, and one reply is no episode")
     kind = loaders.taskset_class(name)
     config_kind = generic.concrete_type(kind, vf.TasksetConfig) or vf.TasksetConfig
     taskset = kind(config_kind.model_validate({**settings, "id": name}))
