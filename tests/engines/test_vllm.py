@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
+from pathlib import Path
 
+import httpx
 import pytest
 import torch
 
@@ -308,3 +311,42 @@ def test_an_adapter_is_refused(random_policy):
     with serving(random_policy) as server:
         text = says(server, replace(random_policy, adapter="policy"))
     assert "trains an adapter (lora), and engine.kind = vllm sends whole weights" in text
+
+
+# --- the server of these tests ----------------------------------------------------------------------------------------
+
+
+RECORDED = json.loads((Path(__file__).parents[1] / "data" / "vllm_0_32.json").read_text(encoding="utf-8"))["calls"]
+
+
+def shape(value: object) -> object:
+    """The names and types in an answer, without its values."""
+    if isinstance(value, dict):
+        return {name: shape(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [shape(value[0])] if value else []
+    return type(value).__name__
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_servers_answers_have_the_shapes_of_a_real_ones(name, random_policy):
+    call = RECORDED[name]
+    body = call["body"]
+    if isinstance(body, dict) and "kwargs" in body:
+        pytest.skip("loads a folder of that machine")
+    with serving(random_policy, has_phases=False) as server:
+        if isinstance(body, dict) and body.get("token_ids") == []:
+            pytest.skip("a check of its schema, whose words no caller reads")
+        body = {"request_id": "whet-ab-1", **body} if isinstance(body, dict) and "token_ids" in body else body
+        answer = httpx.request(call["method"], server.url + call["path"], json=body, timeout=30)
+    assert answer.status_code == call["status"]
+    ours, real = answer.json(), call["answer"]
+    if "generate" in call["path"] and call["status"] == 200:
+        for reply in (ours, real):
+            for entry in reply["choices"][0]["logprobs"]["content"]:
+                entry["top_logprobs"] = []
+            reply["prompt_logprobs"] = reply["prompt_logprobs"] and list(reply["prompt_logprobs"][1].values())
+    ours, real = shape(ours), shape(real)
+    if "prompt_logprobs" in str(real):
+        ours, real = (json.loads(json.dumps(each).replace('"NoneType"', '"str"')) for each in (ours, real))
+    assert ours == real

@@ -36,7 +36,7 @@ FOUND = {
     "cached_probe": "does not hold the weights of the policy: logprobs of random prompts differ by ",
     "no_spans": "it does not say which weights wrote it",
     "future_spans": "it was written by weights labelled 'whet:999999', which this run has not sent",
-    "reply_twice": r"gave the reply whet-\w+-\d+ twice",
+    "reply_twice": r"gave the reply generate-tokens-whet-\w+-\d+ twice",
     "other_reply": "has other logprobs than its tokens have in the policy at temperature 0.8",
     "truncated_ids": "(its last token is no end|was cut at)",
     "abort_as_stop": "its last token is no end",
