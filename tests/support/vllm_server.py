@@ -69,6 +69,10 @@ class FakeVllm(ThreadingHTTPServer):
         self.lock, self.going, self.ends = threading.RLock(), threading.Event(), threading.Event()
         self.going.set()
         self.num_replies = self.num_bad = 0
+        self.is_dead = False
+        """Whether it drops every connection, as a server does whose process has ended."""
+        self.dies_after: int | None = None
+        """Replies until it dies. None: it does not."""
         self.aborts_left = 0
         """Replies that it cuts off, and says so."""
         self._former: dict[str, Any] = self.base
@@ -98,7 +102,7 @@ class FakeVllm(ThreadingHTTPServer):
         """As a server that somebody started again: its first weights, without a word."""
         with self.lock:
             self.load(self.base)
-            self.label = BASE
+            self.label, self.is_dead = BASE, False
 
     def take(self, folder: str) -> None:
         """Load a folder, as the fault lets it."""
@@ -209,6 +213,9 @@ class FakeVllm(ThreadingHTTPServer):
             context = self._last[0]
         if self.fault == "reply_twice" and self._last is not None:
             return self._last[1]
+        if self.dies_after is not None:
+            self.dies_after -= 1
+            self.is_dead = self.dies_after < 0
         reply = self._reply(body, context)
         self._last = tuple(body["token_ids"]), reply
         return reply
@@ -313,13 +320,22 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, answer: Callable[[str], Any], body: Any) -> None:
         path = urlsplit(self.path).path
+        if self.server.is_dead:
+            self.close_connection = True
+            self.connection.close()
+            return
         self.server.calls.append((path, body))
         try:
             if path in self.server.missing:
                 raise _Status(404, "Not Found")
             if path in self.server.refuses:
                 raise _Status(*self.server.refuses[path])
-            self._send(200, answer(path))
+            content = answer(path)
+            if self.server.is_dead:
+                self.connection.close()
+                self.close_connection = True
+                return
+            self._send(200, content)
         except _Status as error:
             is_route = error.status == 404 and error.reason == "Not Found"
             self._send(error.status, {"detail": "Not Found"} if is_route else _error(error.status, error.reason))

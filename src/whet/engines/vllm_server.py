@@ -35,7 +35,11 @@ class ServerError(RunError):
 
 
 class ServerLost(ServerError):
-    """A server cannot be reached, or said nothing within its limit."""
+    """A server cannot be reached, or has lost its weights: its requests may go to another one."""
+
+
+class ServerHangs(ServerError):
+    """A server said nothing within its limit."""
 
 
 class Refused(ServerError):
@@ -93,7 +97,7 @@ class Server:
         Args:
             phase: what the server is doing meanwhile, for messages: "update weights".
         Returns: the JSON of the answer. None: it has none.
-        Raises: ServerLost, Refused, ServerError.
+        Raises: ServerLost, ServerHangs, Refused, ServerError.
         """
         limit, method = limit_s or self.limit_s, "GET" if body is None else "POST"
         # After an error of its own, vLLM closes the connection without a word: each call of a phase takes a new one.
@@ -102,7 +106,7 @@ class Server:
             async with asyncio.timeout(limit):
                 answer = await self._client.request(method, self.url + path, json=body, headers=headers, timeout=None)
         except TimeoutError as error:
-            raise ServerLost(
+            raise ServerHangs(
                 f"the server {self.url} hangs: it was asked to {phase} ({path}) and has not answered in {limit:g} s "
                 "(engine.limit_s). Look at its log, restart it and resume the run: the last checkpoint is whole"
             ) from error
