@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from dataclasses import replace
+from pathlib import Path
 
+import httpx
 import pytest
 import torch
 
@@ -135,6 +139,73 @@ def test_policies_that_share_servers_take_turns_each_with_a_probe(random_policy)
         with pytest.raises(RunError, match="hold one model at a time, and 1 requests are open where policy best"):
             engines["best"].generate(requests(1))
         engines["policy"].restart()
+
+
+# --- servers that die -------------------------------------------------------------------------------------------------
+
+
+def test_requests_of_a_server_that_dies_go_to_the_others(random_policy, caplog):
+    with serving(random_policy) as one, serving(random_policy) as two:
+        engine = engine_of(random_policy, settings_for(one, two))
+        whole = engine.generate(requests(8))
+        one.dies_after = 1
+        assert engine.generate(requests(8)) == whole
+        assert one.is_dead
+        assert f"the server {one.url} cannot be reached, where it was to reply" in caplog.text
+        assert engine.generate(requests(8)) == whole, "it goes on with the other"
+        multiply(random_policy, 1.2)
+        engine.update_weights(1, random_policy)
+        one.dies_after = None
+        one.restart()  # with its first weights
+        assert {done.version for done in engine.generate(requests(8))} == {1}
+        assert one.label == two.label
+        asked = len(one.calls)
+        engine.generate(requests(8))
+        assert len(one.calls) > asked, "it serves again"
+
+
+def test_the_only_server_may_die_and_come_back(random_policy):
+    with serving(random_policy) as server:
+        engine = engine_of(random_policy, settings_for(server))
+        whole = engine.generate(requests())
+        server.dies_after = 2
+        again = threading.Timer(1.0, lambda: (setattr(server, "dies_after", None), server.restart()))
+        again.start()
+        assert engine.generate(requests()) == whole
+        server.is_dead = True
+        again = threading.Timer(1.0, server.restart)
+        again.start()
+        for ticket, request in enumerate(requests()):
+            engine.submit(ticket, request)
+        done: dict[int, Completion] = {}
+        while len(done) < 4:
+            done |= dict(engine.advance(wait=True))
+        assert [done[i] for i in range(4)] == whole
+        server.is_dead = True
+        again = threading.Timer(1.0, server.restart)
+        again.start()
+        multiply(random_policy, 1.2)
+        engine.update_weights(1, random_policy)
+        assert {done.version for done in engine.generate(requests())} == {1}
+
+
+def test_a_server_that_stays_away_ends_the_run(random_policy):
+    with serving(random_policy) as server:
+        engine = engine_of(random_policy, settings_for(server, limit_s=1.0))
+        server.is_dead = True
+        with pytest.raises(ServerError, match=r"no server came back in 1 s \(engine\.limit_s\): the server http"):
+            engine.generate(requests())
+
+
+def test_a_server_that_comes_back_with_other_weights_is_not_used(random_policy):
+    with serving(random_policy) as server:
+        engine = engine_of(random_policy, settings_for(server))
+        multiply(server.policy, 1.2)
+        server.base = server._state()
+        server.restart()
+        server.fault = "label_only"
+        with pytest.raises(ServerError, match="does not hold the weights of the policy"):
+            engine.generate(requests())
 
 
 # --- spans of weights -------------------------------------------------------------------------------------------------
@@ -308,3 +379,42 @@ def test_an_adapter_is_refused(random_policy):
     with serving(random_policy) as server:
         text = says(server, replace(random_policy, adapter="policy"))
     assert "trains an adapter (lora), and engine.kind = vllm sends whole weights" in text
+
+
+# --- the server of these tests ----------------------------------------------------------------------------------------
+
+
+RECORDED = json.loads((Path(__file__).parents[1] / "data" / "vllm_0_32.json").read_text(encoding="utf-8"))["calls"]
+
+
+def shape(value: object) -> object:
+    """The names and types in an answer, without its values."""
+    if isinstance(value, dict):
+        return {name: shape(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [shape(value[0])] if value else []
+    return type(value).__name__
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_servers_answers_have_the_shapes_of_a_real_ones(name, random_policy):
+    call = RECORDED[name]
+    body = call["body"]
+    if isinstance(body, dict) and "kwargs" in body:
+        pytest.skip("loads a folder of that machine")
+    with serving(random_policy, has_phases=False) as server:
+        if isinstance(body, dict) and body.get("token_ids") == []:
+            pytest.skip("a check of its schema, whose words no caller reads")
+        body = {"request_id": "whet-ab-1", **body} if isinstance(body, dict) and "token_ids" in body else body
+        answer = httpx.request(call["method"], server.url + call["path"], json=body, timeout=30)
+    assert answer.status_code == call["status"]
+    ours, real = answer.json(), call["answer"]
+    if "generate" in call["path"] and call["status"] == 200:
+        for reply in (ours, real):
+            for entry in reply["choices"][0]["logprobs"]["content"]:
+                entry["top_logprobs"] = []
+            reply["prompt_logprobs"] = reply["prompt_logprobs"] and list(reply["prompt_logprobs"][1].values())
+    ours, real = shape(ours), shape(real)
+    if "prompt_logprobs" in str(real):
+        ours, real = (json.loads(json.dumps(each).replace('"NoneType"', '"str"')) for each in (ours, real))
+    assert ours == real

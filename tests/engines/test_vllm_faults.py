@@ -36,11 +36,11 @@ FOUND = {
     "cached_probe": "does not hold the weights of the policy: logprobs of random prompts differ by ",
     "no_spans": "it does not say which weights wrote it",
     "future_spans": "it was written by weights labelled 'whet:999999', which this run has not sent",
-    "reply_twice": r"gave the reply whet-\w+-\d+ twice",
+    "reply_twice": r"gave the reply generate-tokens-whet-\w+-\d+ twice",
     "other_reply": "has other logprobs than its tokens have in the policy at temperature 0.8",
     "truncated_ids": "(its last token is no end|was cut at)",
     "abort_as_stop": "its last token is no end",
-    "restart": "it was written by weights labelled 'default', which this run has not sent",
+    "restart": "was started again: it has weights labelled 'default', and was given 'policy:1:",
 }
 """What each ends the run with."""
 REQUESTS = [
@@ -120,13 +120,16 @@ def test_a_fault_of_a_reply_ends_the_run_before_it_is_trained_on(fault, well):
     assert len(engine.generate(REQUESTS)) == len(REQUESTS)
 
 
-def test_a_server_that_was_started_again_is_found_by_its_first_reply(random_policy):
+def test_a_server_that_was_started_again_is_found_by_its_first_reply(random_policy, caplog):
+    """It gets the newest weights and a probe. What its first weights wrote is dropped."""
+    policy = changed()
     with serving(random_policy) as server:
-        engine = engine_of(changed(), settings_for(server, limit_s=30))
-        engine.generate(REQUESTS)
+        engine = engine_of(policy, settings_for(server, limit_s=30))
+        before = engine.generate(REQUESTS)
         server.restart()
-        with pytest.raises(ServerError, match=FOUND["restart"]):
-            engine.generate(REQUESTS)
+        assert engine.generate(REQUESTS) == before
+        assert server.label.startswith("policy:1:")
+        assert FOUND["restart"] in caplog.text
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.3])

@@ -34,6 +34,7 @@ AT_SYNC = (
 IN_REPLIES = (*("no_spans", "future_spans", "reply_twice", "other_reply", "truncated_ids", "abort_as_stop", "restart"),)
 """Faults that a reply has to find, before anything is trained on it."""
 FAULTS = (*AT_SYNC, *IN_REPLIES)
+PHASES = ("/init_weight_transfer_engine", "/start_weight_update", "/update_weights", "/finish_weight_update")
 BASE = "default"
 """The label of the weights that a server starts with."""
 
@@ -68,6 +69,10 @@ class FakeVllm(ThreadingHTTPServer):
         self.lock, self.going, self.ends = threading.RLock(), threading.Event(), threading.Event()
         self.going.set()
         self.num_replies = self.num_bad = 0
+        self.is_dead = False
+        """Whether it drops every connection, as a server does whose process has ended."""
+        self.dies_after: int | None = None
+        """Replies until it dies. None: it does not."""
         self.aborts_left = 0
         """Replies that it cuts off, and says so."""
         self._former: dict[str, Any] = self.base
@@ -97,7 +102,7 @@ class FakeVllm(ThreadingHTTPServer):
         """As a server that somebody started again: its first weights, without a word."""
         with self.lock:
             self.load(self.base)
-            self.label = BASE
+            self.label, self.is_dead = BASE, False
 
     def take(self, folder: str) -> None:
         """Load a folder, as the fault lets it."""
@@ -130,7 +135,9 @@ class FakeVllm(ThreadingHTTPServer):
 
     def get(self, path: str) -> Any:
         if path == "/v1/models":
-            return {"object": "list", "data": [{"id": self.name, "object": "model", "max_model_len": 1024}]}
+            model = {"id": self.name, "object": "model", "created": 1795768256, "owned_by": "vllm", "root": self.name,
+                     "parent": None, "max_model_len": 1024, "permission": []}  # fmt: skip
+            return {"object": "list", "data": [model]}
         return {
             "/health": None,
             "/is_paused": {"is_paused": not self.going.is_set()},
@@ -160,8 +167,10 @@ class FakeVllm(ThreadingHTTPServer):
         return self._phase(path, body)
 
     def _phase(self, path: str, body: Any) -> Any:
+        if path not in PHASES:
+            raise _Status(404, "Not Found")
         if not self.has_phases:
-            raise _Status(500, "Weight transfer not configured. Please set weight_transfer_config.")
+            raise _Status(500, "Weight transfer not configured. Please set weight_transfer_config to enable it.")
         if path == "/init_weight_transfer_engine":
             return {"message": "Weight transfer initialized"}
         if path == "/start_weight_update":
@@ -179,8 +188,7 @@ class FakeVllm(ThreadingHTTPServer):
                 raise _Status(500, "No weight update to finish")
             self.pending = ""
             self._label(body["weight_version"])
-            return {"message": "Weight update finished"}
-        raise _Status(404, "Not Found")
+        return {"message": "Weight update finished"}
 
     def _label(self, label: str) -> None:
         if self.fault != "no_effect":
@@ -201,10 +209,13 @@ class FakeVllm(ThreadingHTTPServer):
             raise _Status(404, f"The model `{body['model']}` does not exist.")
         if "prompt_logprobs" in settings:
             return self._scored(body, context)
-        if self.fault == "other_reply" and self._last is not None:
+        if self.fault == "other_reply" and self._last is not None:  # under this request's names
             context = self._last[0]
         if self.fault == "reply_twice" and self._last is not None:
             return self._last[1]
+        if self.dies_after is not None:
+            self.dies_after -= 1
+            self.is_dead = self.dies_after < 0
         reply = self._reply(body, context)
         self._last = tuple(body["token_ids"]), reply
         return reply
@@ -257,14 +268,21 @@ class FakeVllm(ThreadingHTTPServer):
 
     def _answer(self, body: Any, tokens: list[int], logprobs: list[float], finish: str, spans: list[Any]) -> Any:
         content = [
-            {"token": f"token_id:{token}", "logprob": logprob, "bytes": None, "top_logprobs": []}
+            {"token_id": token, "logprob": logprob, "rank": 1, "top_logprobs": []}
             for token, logprob in zip(tokens, logprobs, strict=True)
         ]
-        choice = {"index": 0, "logprobs": {"content": content}, "finish_reason": finish, "stop_reason": None,
-                  "token_ids": tokens}  # fmt: skip
-        if self.fault != "no_spans":
-            choice["weight_versions"] = spans
-        return {"request_id": body["request_id"], "choices": [choice], "prompt_logprobs": None}
+        choice = {"index": 0, "finish_reason": finish, "stop_reason": None, "token_ids": tokens, "routed_experts": None,
+                  "sampling_mask": None, "weight_versions": None if self.fault == "no_spans" else spans,
+                  "logprobs": {"content": content}}  # fmt: skip
+        usage = {"prompt_tokens": len(body["token_ids"]), "total_tokens": len(body["token_ids"]) + len(tokens),
+                 "completion_tokens": len(tokens), "prompt_tokens_details": None,
+                 "completion_tokens_details": None}  # fmt: skip
+        nothing = dict.fromkeys(("prompt_logprobs", "prompt_token_id_logprobs", "mm_placeholders", "metrics",
+                                 "kv_transfer_params", "ec_transfer_params"))  # fmt: skip
+        prompt = body["token_ids"] if body.get("return_token_ids") else None
+        return {"request_id": f"generate-tokens-{body['request_id']}", "model": self.name, "created": 1795768256,
+                "usage": usage, **nothing, "prompt_token_ids": prompt, "output_mode": "tokens",
+                "choices": [choice]}  # fmt: skip
 
     def _scored(self, body: Any, context: tuple[int, ...]) -> Any:
         key = str(context)
@@ -279,6 +297,11 @@ class FakeVllm(ThreadingHTTPServer):
 class _Status(Exception):
     def __init__(self, status: int, reason: str) -> None:
         self.status, self.reason = status, reason
+
+
+def _error(status: int, reason: str) -> dict[str, Any]:
+    kind = {400: "BadRequestError", 404: "NotFoundError"}.get(status, "InternalServerError")
+    return {"error": {"message": reason, "type": kind, "param": "model" if "model" in reason else None, "code": status}}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -297,17 +320,27 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, answer: Callable[[str], Any], body: Any) -> None:
         path = urlsplit(self.path).path
+        if self.server.is_dead:
+            self.close_connection = True
+            self.connection.close()
+            return
         self.server.calls.append((path, body))
         try:
             if path in self.server.missing:
                 raise _Status(404, "Not Found")
             if path in self.server.refuses:
                 raise _Status(*self.server.refuses[path])
-            self._send(200, answer(path))
+            content = answer(path)
+            if self.server.is_dead:
+                self.connection.close()
+                self.close_connection = True
+                return
+            self._send(200, content)
         except _Status as error:
-            self._send(error.status, {"error": {"message": error.reason, "code": error.status}})
+            is_route = error.status == 404 and error.reason == "Not Found"
+            self._send(error.status, {"detail": "Not Found"} if is_route else _error(error.status, error.reason))
         except (KeyError, RuntimeError, OSError) as error:
-            self._send(500, {"error": {"message": f"{type(error).__name__}: {error}", "code": 500}})
+            self._send(500, _error(500, f"{type(error).__name__}: {error}"))
 
     def _send(self, status: int, content: Any) -> None:
         body = b"" if content is None else json.dumps(content).encode()

@@ -23,7 +23,7 @@ from whet.engines.agreement import AGREEMENT, apart
 from whet.engines.protocol import Weights, Wrote
 from whet.engines.vllm_replies import unfit
 from whet.engines.vllm_server import Server, ServerError
-from whet.engines.vllm_servers import Held, servers_of
+from whet.engines.vllm_servers import Held, NoServer, servers_of
 from whet.errors import RunError
 from whet.models.policy import Policy
 from whet.models.scoring import score
@@ -77,8 +77,13 @@ class VllmEngine:
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         held = self._ready(requests)
         futures = [self.servers.later(self.servers.reply(request, held)) for request in requests]
+        answers: list[Answer] = []
         try:
-            answers = [future.result() for future in futures]
+            for i, request in enumerate(requests):
+                while isinstance(futures[i].exception(), NoServer):
+                    self.servers.hold(held)  # waits until one is back
+                    futures[i] = self.servers.later(self.servers.reply(request, held))
+                answers.append(futures[i].result())
         except BaseException:
             for future in futures:
                 future.cancel()
@@ -95,6 +100,10 @@ class VllmEngine:
         """Raises: RunError where a server fails: it is never a reward."""
         if wait and self._open and not self._gone:
             wait_for([future for _, _, future in self._open.values()], return_when=FIRST_COMPLETED)
+        for ticket, (request, wrote, future) in self._open.items():
+            if future.done() and not future.cancelled() and isinstance(future.exception(), NoServer):
+                held = self._ready([request])  # waits until one is back
+                self._open[ticket] = request, wrote, self.servers.later(self.servers.reply(request, held))
         ended = [ticket for ticket, (_, _, future) in self._open.items() if future.done() or ticket in self._gone]
         taken = {ticket: self._take(ticket) for ticket in ended}
         self._check([(request, answer) for request, answer in taken.values() if answer is not None])

@@ -58,6 +58,7 @@ def body_of(request: Request, id_: str, stop_ids: Collection[int]) -> dict[str, 
     return {
         "request_id": id_,
         "token_ids": list(request.context),
+        "return_token_ids": True,
         "sampling_params": {
             "n": 1, "temperature": sampling.temperature, "top_p": 1.0, "top_k": 0, "min_p": 0.0,
             "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
@@ -106,11 +107,14 @@ class _Wrong(Exception):
 
 
 def check_id(reply: Mapping[str, Any], sent: Sent) -> None:
-    """A server may give its own id or ours. Another one of ours is another request's reply."""
+    """A server gives ours within its own, and the prompt. Those of another request are another request's reply."""
     named = str(reply.get("request_id", ""))
     ours = re.search(re.escape(sent.prefix) + r"\d+", named)
     if ours is not None and ours.group() != sent.id:
         raise _Wrong(f"it answers the request {named}, and {sent.id} was asked")
+    prompt = reply.get("prompt_token_ids")
+    if prompt is not None and tuple(prompt) != sent.request.context:
+        raise _Wrong(f"it answers another prompt than that of request {sent.id}")
 
 
 def _logprobs(choice: Mapping[str, Any], tokens: Sequence[int]) -> tuple[float, ...]:
@@ -118,9 +122,8 @@ def _logprobs(choice: Mapping[str, Any], tokens: Sequence[int]) -> tuple[float, 
     if len(content) != len(tokens):
         raise _Wrong(f"it has {len(tokens)} token ids and {len(content)} logprobs")
     for token, entry in zip(tokens, content, strict=True):
-        named = str(entry.get("token", ""))
-        if named.startswith("token_id:") and named != f"token_id:{token}":
-            raise _Wrong(f"its logprobs are of other tokens: one is of {named}, in the place of token {token}")
+        if (named := entry.get("token_id", token)) != token:
+            raise _Wrong(f"its logprobs are of other tokens: one is of token {named}, in the place of {token}")
     logprobs = tuple(float(entry["logprob"]) for entry in content)
     if odd := [value for value in logprobs if not math.isfinite(value) or value > MOST_LOGPROB]:
         raise _Wrong(f"a logprob is {odd[0]:g}")

@@ -22,6 +22,8 @@ CONNECTIONS = 96
 """Requests under way at one server: as many as the HTTP client has connections."""
 LOOK_S = 20.0
 """Seconds that a server has to say which model it has."""
+GENERATE = "/inference/v1/generate"
+"""The route of token ids in and out."""
 NOT_CONFIGURED = "Weight transfer not configured"
 """What a server answers that was started without `--weight-transfer-config`."""
 START = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs --dtype {dtype}"
@@ -33,7 +35,11 @@ class ServerError(RunError):
 
 
 class ServerLost(ServerError):
-    """A server cannot be reached, or said nothing within its limit."""
+    """A server cannot be reached, or has lost its weights: its requests may go to another one."""
+
+
+class ServerHangs(ServerError):
+    """A server said nothing within its limit."""
 
 
 class Refused(ServerError):
@@ -91,14 +97,16 @@ class Server:
         Args:
             phase: what the server is doing meanwhile, for messages: "update weights".
         Returns: the JSON of the answer. None: it has none.
-        Raises: ServerLost, Refused, ServerError.
+        Raises: ServerLost, ServerHangs, Refused, ServerError.
         """
         limit, method = limit_s or self.limit_s, "GET" if body is None else "POST"
+        # After an error of its own, vLLM closes the connection without a word: each call of a phase takes a new one.
+        headers = {} if path == GENERATE else {"Connection": "close"}
         try:
             async with asyncio.timeout(limit):
-                answer = await self._client.request(method, self.url + path, json=body, timeout=None)
+                answer = await self._client.request(method, self.url + path, json=body, headers=headers, timeout=None)
         except TimeoutError as error:
-            raise ServerLost(
+            raise ServerHangs(
                 f"the server {self.url} hangs: it was asked to {phase} ({path}) and has not answered in {limit:g} s "
                 "(engine.limit_s). Look at its log, restart it and resume the run: the last checkpoint is whole"
             ) from error
@@ -171,7 +179,12 @@ class Server:
             rpc = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
             await self.call("update weights", "/collective_rpc", rpc)
             await self.call("finish the update", "/update_weight_version", {"new_version": label})
-        await self.call("empty its cache", "/reset_prefix_cache", {})
+        emptied = await self.call("empty its cache", "/reset_prefix_cache", {})
+        if isinstance(emptied, Mapping) and emptied.get("success") is False:
+            raise ServerError(
+                f"the server {self.url} did not empty its cache, which holds keys and values of the old weights: "
+                "another program's requests are under way there, and it has to leave the server to this run"
+            )
         await self.call("resume", "/resume", {})
         said = await self.weight_label()
         if said != label:
@@ -188,7 +201,7 @@ class Server:
         self.num_open += 1
         try:
             async with self._places:
-                return await self.call("reply", "/inference/v1/generate", {**body, "model": self.facts.model})
+                return await self.call("reply", GENERATE, {**body, "model": self.facts.model})
         finally:
             self.num_open -= 1
 

@@ -7,11 +7,13 @@ load the weights of the one that asks, and are probed, each time that another on
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import secrets
 import shutil
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -23,7 +25,7 @@ from whet.config.base import ConfigError
 from whet.config.parts import EngineConfig
 from whet.engines.vllm_probe import Answers, Probe, check_probe, new_probe
 from whet.engines.vllm_replies import Aborted, Sent, body_of, read_prompt_logprobs, read_reply
-from whet.engines.vllm_server import Server, ServerError
+from whet.engines.vllm_server import Server, ServerError, ServerHangs, ServerLost
 from whet.errors import RunError
 from whet.models.policy import Policy
 from whet.types import Completion, Request, Sampling
@@ -31,6 +33,15 @@ from whet.types import Completion, Request, Sampling
 T = TypeVar("T")
 ABORTS = 5
 """Times that a reply may be cut off and is asked for again."""
+MOST_LOST = 10
+"""Times that a server may be lost in a session."""
+LOOK_EVERY_S = 0.5
+"""Seconds between two looks whether a lost server is back."""
+logger = logging.getLogger(__name__)
+
+
+class NoServer(RunError):
+    """All servers are lost: the request may be sent again once one is back."""
 
 
 @dataclass(frozen=True)
@@ -73,21 +84,24 @@ class Servers:
         threading.Thread(target=self._loop.run_forever, name="vllm", daemon=True).start()
         weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
         self.servers: list[Server] = []
+        self.lost: dict[Server, ServerError] = {}
+        """Servers that get no requests, and why."""
+        self.num_lost = 0
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def later(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def _of_all(self, ask: Callable[[Server], Awaitable[T]]) -> list[T]:
-        """The answers of all servers. Raises: what the first one raised, once all are done."""
+    def _each(self, servers: Sequence[Server], ask: Callable[[Server], Awaitable[T]]) -> list[T | ServerError]:
+        """The answers of servers that are asked at one time, or their errors. Raises: any other error."""
 
         async def all_of_them() -> list[Any]:
-            return await asyncio.gather(*(ask(server) for server in self.servers), return_exceptions=True)
+            return await asyncio.gather(*(ask(server) for server in servers), return_exceptions=True)
 
         answers = self.later(all_of_them()).result()
         for answer in answers:
-            if isinstance(answer, BaseException):
+            if isinstance(answer, BaseException) and not isinstance(answer, ServerError):
                 raise answer
         return answers
 
@@ -99,6 +113,8 @@ class Servers:
         Raises: RunError where one does not, or where other weights have requests open.
         """
         if self.held is held:
+            if self.lost:
+                self.revive(waits=not self.alive)
             return
         if self.num_open:
             raise RunError(
@@ -110,25 +126,75 @@ class Servers:
         self.held = None  # until the probe is over they hold nobody knows what
         self.labels.pop(held.label, None)  # it becomes the newest
         self.labels[held.label] = held.version
-        self._of_all(lambda server: server.sync(str(held.folder), held.label))
-        self._probe(held)
+        self._give(held, self.alive)
         self.held = held
+        if self.lost:
+            self.revive(waits=not self.alive)
 
     def _connect(self) -> None:
+        """Look at all servers, before the first request. Raises: ServerError where one is not as it has to be."""
         if not self.servers:
             servers = [Server(url, self.limit_s, self.dtype) for url in self.urls]
+            for answer in self._each(servers, lambda server: server.look()):
+                if isinstance(answer, ServerError):
+                    raise answer
             self.servers = servers
-            try:
-                self._of_all(lambda server: server.look())
-            except BaseException:
-                self.servers = []
-                raise
 
-    def _probe(self, held: Held) -> None:
+    def _give(self, held: Held, servers: Sequence[Server]) -> None:
+        """Have servers load weights, and probe them. Those that cannot be reached are lost.
+
+        Raises: ServerError where one hangs, refuses, or does not hold them.
+        """
         probe = new_probe(held.policy, self._rng)
-        found = self._of_all(lambda server: self._answers(server, probe, held))
-        for server, answers in zip(self.servers, found, strict=True):
-            check_probe(held.policy, probe, answers, server.url, held.label)
+
+        async def sync(server: Server) -> Answers:
+            await server.sync(str(held.folder), held.label)
+            return await self._answers(server, probe, held)
+
+        for server, answers in zip(servers, self._each(servers, sync), strict=True):
+            if isinstance(answers, ServerLost):
+                self._lose(server, answers)
+            elif isinstance(answers, ServerError):
+                raise answers
+            else:
+                check_probe(held.policy, probe, answers, server.url, held.label)
+                self.lost.pop(server, None)
+
+    # --- servers that die ---------------------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> list[Server]:
+        return [server for server in self.servers if server not in self.lost]
+
+    def _lose(self, server: Server, error: ServerError) -> None:
+        """Note that a server is lost. Raises: ServerError after `MOST_LOST` of them."""
+        if server not in self.lost:
+            self.lost[server] = error
+            self.num_lost += 1
+            logger.warning("%s. Its requests go to the others, and it gets the newest weights once it is back", error)
+        if self.num_lost > MOST_LOST:
+            raise ServerError(f"servers were lost {self.num_lost} times, the last time as follows: {error}")
+
+    def revive(self, *, waits: bool) -> None:
+        """Give the newest weights to lost servers that are back, and probe them before they serve again.
+
+        Args:
+            waits: until one is back, where none is left.
+        Raises: ServerError where none comes back in time, or one that does is not as it has to be.
+        """
+        assert self.held is not None
+        until = time.monotonic() + self.limit_s
+        while True:
+            back = list(self.lost)
+            looked = self._each(back, lambda server: server.look())
+            back = [server for server, answer in zip(back, looked, strict=True) if not isinstance(answer, ServerError)]
+            self._give(self.held, back)
+            if self.alive or not waits:
+                return
+            if time.monotonic() > until:
+                error = next(iter(self.lost.values()))
+                raise ServerError(f"no server came back in {self.limit_s:g} s (engine.limit_s): {error}")
+            time.sleep(LOOK_EVERY_S)
 
     async def _answers(self, server: Server, probe: Probe, held: Held) -> Answers:
         scores = await asyncio.gather(*(self._scores(server, prompt, held) for prompt in probe.prompts))
@@ -144,9 +210,22 @@ class Servers:
         return Sent(request, f"{prefix}{self._num_asked}", prefix, versions)
 
     async def reply(self, request: Request, held: Held) -> tuple[Server, Completion]:
-        """Ask the server with the fewest requests. Raises: RunError."""
-        server = min(self.servers, key=lambda server: server.num_open)
-        return server, await self._reply(server, request, held)
+        """Ask the server with the fewest requests. Raises: NoServer, ServerError."""
+
+        async def ask(server: Server) -> tuple[Server, Completion]:
+            return server, await self._reply(server, request, held)
+
+        return await self._ask(ask)
+
+    async def _ask(self, ask: Callable[[Server], Awaitable[T]]) -> T:
+        """An answer of any server; of another one where a server is lost meanwhile. Raises: NoServer, ServerError."""
+        while alive := self.alive:
+            server = min(alive, key=lambda server: server.num_open)
+            try:
+                return await ask(server)
+            except (ServerLost, ServerHangs) as error:
+                self._lose(server, error)
+        raise NoServer("no server is left")
 
     async def _reply(self, server: Server, request: Request, held: Held) -> Completion:
         for _ in range(ABORTS):
@@ -157,6 +236,13 @@ class Servers:
                 return read_reply(reply, sent, held.policy, server.url)
             except Aborted:  # a cut is no stop: what came is dropped, and the same seed is asked again
                 continue
+            except ServerError:
+                if (label := await server.weight_label()) == held.label:
+                    raise
+                raise ServerLost(
+                    f"the server {server.url} was started again: it has weights labelled {label!r}, and was given "
+                    f"{held.label!r}"
+                ) from None
         raise ServerError(
             f"the server {server.url} cut the same reply off {ABORTS} times: another program pauses it or aborts its "
             "requests, and has to leave it to this run"
@@ -175,13 +261,17 @@ class Servers:
     def scores(self, prompts: Sequence[Sequence[int]], held: Held) -> list[list[float]]:
         """[T - 1] logprobs of each prompt's tokens but the first, at temperature 1."""
 
-        async def all_of_them() -> list[list[float]]:
-            count = len(self.servers)
-            return await asyncio.gather(
-                *(self._scores(self.servers[i % count], prompt, held) for i, prompt in enumerate(prompts))
-            )
+        async def of_one(prompt: Sequence[int]) -> list[float]:
+            return await self._ask(lambda server: self._scores(server, prompt, held))
 
-        return self.later(all_of_them()).result()
+        async def all_of_them() -> list[list[float]]:
+            return await asyncio.gather(*map(of_one, prompts))
+
+        while True:
+            try:
+                return self.later(all_of_them()).result()
+            except NoServer:
+                self.revive(waits=True)
 
     async def _scores(self, server: Server, prompt: Sequence[int], held: Held) -> list[float]:
         request = Request(context=tuple(prompt), sampling=Sampling(max_new_tokens=1), seed=0)
