@@ -132,7 +132,8 @@ LATE = (
     *("httpx", "httpcore"),  # come with openai
     "websockets",
     *("trackio", "wandb", "mlflow", "llguidance"),
-    *("scienceworld", "py4j", "minigrid", "gymnasium", "bm25s", "verifiers"),
+    *("scienceworld", "py4j", "minigrid", "gymnasium", "bm25s"),
+    *("verifiers", "verifiers_turns"),  # where verifiers is installed and whet is not
     *("textworld_express", "textworld", "alfworld"),
     "IPython",  # of a notebook's kernel
 )

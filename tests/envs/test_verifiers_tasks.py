@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import whet
+from support.json_server import JsonServer
 from whet.envs import EnvError
 from whet.envs.verifiers_tasks import from_verifiers
 
@@ -160,6 +161,32 @@ def test_an_env_of_theirs_is_played_over_turns(python):
     assert other.step("5")[2]
     env.close()
     other.close()
+
+
+@pytest.mark.integration
+def test_the_other_agent_of_an_env_has_a_model_of_its_own(python):
+    """verifiers' user-sim: the task's prompt is what the user wants, and the user is a model behind an endpoint."""
+    lines = iter(["I would like an apple.", "With an inventory, please.", "###DONE###"])
+
+    def answer(path, body):
+        assert (path, body["model"]) == ("/v1/chat/completions", "someone")
+        assert "Goal: craft apple." in body["messages"][0]["content"]
+        message = {"role": "assistant", "content": next(lines)}
+        return {
+            "id": "1", "object": "chat.completion", "created": 0, "model": "someone",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+        }  # fmt: skip
+
+    with JsonServer(answer) as server:
+        user = {"model": "someone", "client": {"type": "eval", "base_url": f"{server.url}/v1"}}
+        user["client"]["api_key_var"] = "WHET_NO_KEY"
+        played = {"env": {"id": "user-sim", "user": user}, "agent": "assistant"}
+        env = from_verifiers("goals_vf", python=python, **played)()
+        assert env.reset(0) == ("I would like an apple.", {})
+        assert env.step("Which?") == ("With an inventory, please.", 0.0, False, False, {})
+        assert env.step("inventory")[1:4] == (1.0, True, False)
+        env.close()
 
 
 @pytest.mark.integration

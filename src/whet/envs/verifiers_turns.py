@@ -57,7 +57,7 @@ class Turns:
             if name != self.agent and not (seat.get("model") and seat.get("client")):
                 raise ValueError(
                     f"its agent {name} needs a model of its own: env={{{name!r}: {{'model': NAME, 'client': "
-                    "{'base_url': URL, 'api_key_var': VARIABLE}}}"
+                    "{'type': 'eval', 'base_url': URL, 'api_key_var': VARIABLE}}}"
                 )
         self._env = loaders.load_environment(loaders.resolve_env_config({**settings, "taskset": taskset, **seats}))
         self._tasks: list[Any] = []

@@ -55,7 +55,7 @@ def _turns(request: dict[str, Any]) -> Any:
     name, settings = request["taskset"], request["env"]
     if not settings and not request["agent"] and loaders.environment_class(name) is loaders.SingleAgentEnv:
         return None
-    from verifiers_turns import Turns  # beside this file
+    from verifiers_turns import Turns  # type: ignore[import-not-found]  # beside this file
 
     return Turns({**request["settings"], "id": name}, settings, request["agent"])
 
