@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +26,22 @@ def site() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_a_recording_shows_each_line_when_it_was_printed():
+    spec = importlib.util.spec_from_file_location("terminal_svg", ROOT / "scripts" / "terminal_svg.py")
+    assert spec is not None
+    assert spec.loader is not None
+    terminal = importlib.util.module_from_spec(spec)
+    sys.modules["terminal_svg"] = terminal
+    spec.loader.exec_module(terminal)
+    lines = terminal.record([f"{sys.executable} -c 'print(1); print(2 < 3)'"])
+    assert [line.text for line in lines][1:] == ["1", "True"]
+    assert [line.is_typed for line in lines] == [True, False, False]
+    svg = terminal.animated([terminal.Line(0, "$ a", True), terminal.Line(5, "<b>"), terminal.Line(10, "c")], 40)
+    assert len(ET.fromstring(svg).findall(".//{http://www.w3.org/2000/svg}text")) == 3
+    assert "&lt;b&gt;" in svg
+    assert "44.00%,100%{opacity:1}" in svg  # half of the way, of the 88 % before the end stands still
 
 
 def test_the_api_reference_has_every_public_name_once():

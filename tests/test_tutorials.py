@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
 PAGES = sorted(FOLDER.glob("*.md"))
 SHORT = {
     "stage1.num_steps": 2, "stage2.num_steps": 2, "num_steps": 2, "prompts_per_step": 4, "evaluation.num_samples": 1,
-    "num_questions": 40,
+    "num_questions": 40, "warm_start.critic_steps": 2,
 }  # fmt: skip
 """Settings that a test lowers, where a command names them."""
 SMALL_TEST = {"data.num_validation": 4, "data.num_test": 4}
