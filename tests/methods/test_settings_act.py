@@ -126,7 +126,9 @@ READ_ANYWAY = {
     "evaluation.history", "watch.then",  # handed on to rounds that are one, and to warnings of other kinds
     "judge_reward", "kept_steps", "loss.epsilon", "num_refinements",  # handed on, to nothing that weighs anything
     "corrupter.name",  # of which seat is filled
+    "conditional",  # handed on to examples of questions where nothing is refined
     "critique.max_new_tokens", "roles.critique.max_new_tokens",  # of the room that replies take
+    "refinement.max_new_tokens",
     "filters.barrier", "filters.threshold",  # written down beside data that nothing refines
     "warm_start.misled",  # drawn beside the other shares, so that an episode's draws do not hang on them
     "warm_start.file", "warm_start.rows_per_step",  # of a warm start without steps, which makes an empty phase

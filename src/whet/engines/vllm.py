@@ -7,12 +7,15 @@ is scored again by the trainer's weights. What does not fit ends the run before 
 from __future__ import annotations
 
 import shutil
+import tempfile
+import weakref
 from collections import Counter
 from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +26,7 @@ from whet.engines.agreement import AGREEMENT, apart
 from whet.engines.protocol import Weights, Wrote
 from whet.engines.vllm_replies import unfit
 from whet.engines.vllm_server import Server, ServerError
-from whet.engines.vllm_servers import Held, NoServer, servers_of
+from whet.engines.vllm_servers import Held, NoServer, Servers
 from whet.errors import RunError
 from whet.models.policy import Policy
 from whet.models.scoring import score
@@ -247,3 +250,25 @@ class VllmEngine:
                 f"weights of {self.policy.title} cannot be saved for the servers in {folder} ({error}): give room, or "
                 "another folder (engine.sync_folder)"
             ) from error
+
+
+_SERVERS: weakref.WeakValueDictionary[tuple[Any, ...], Servers] = weakref.WeakValueDictionary()
+"""By their settings, as long as an engine has them: servers hold one model, whoever asks."""
+
+
+def servers_of(settings: EngineConfig, dtype: str) -> Servers:
+    """The servers that the settings name, shared by all engines of this process.
+
+    Raises: ConfigError where `engine.sync_folder` is no folder.
+    """
+    key = (settings.urls, settings.limit_s, settings.sync_folder, settings.sync, settings.placement, dtype)
+    servers = _SERVERS.get(key)
+    if servers is None:
+        # A folder of this process, below the one that was given: other runs may use it too.
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="whet-sync-", dir=settings.sync_folder)).absolute()
+        except OSError as error:
+            raise ConfigError(f"engine.sync_folder: {settings.sync_folder} cannot be written ({error})") from error
+        servers = _SERVERS[key] = Servers(settings.urls, settings.limit_s, folder, dtype)
+        weakref.finalize(servers, shutil.rmtree, folder, ignore_errors=True)
+    return servers

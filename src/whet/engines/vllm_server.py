@@ -113,7 +113,7 @@ class Server:
         except Exception as error:  # of httpx, which has many: refused, reset, half an answer
             raise ServerLost(
                 f"the server {self.url} cannot be reached, where it was to {phase} ({path}): "
-                f"{type(error).__name__}: {error}. Start it with: {self.start}"
+                f"{type(error).__name__}: {str(error).rstrip('.')}. Start it with: {self.start}"
             ) from error
         if answer.status_code >= 300:
             raise self._refused(phase, path, answer.status_code, answer.text)

@@ -10,8 +10,6 @@ import asyncio
 import logging
 import random
 import secrets
-import shutil
-import tempfile
 import threading
 import time
 import weakref
@@ -21,8 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from whet.config.base import ConfigError
-from whet.config.parts import EngineConfig
 from whet.engines.vllm_probe import Answers, Probe, check_probe, new_probe
 from whet.engines.vllm_replies import Aborted, Sent, body_of, read_prompt_logprobs, read_reply
 from whet.engines.vllm_server import Server, ServerError, ServerHangs, ServerLost
@@ -171,7 +167,7 @@ class Servers:
         if server not in self.lost:
             self.lost[server] = error
             self.num_lost += 1
-            logger.warning("%s. Its requests go to the others, and it gets the newest weights once it is back", error)
+            logger.warning("%s. Others get its requests, and it gets the newest weights once it is back", error)
         if self.num_lost > MOST_LOST:
             raise ServerError(f"servers were lost {self.num_lost} times, the last time as follows: {error}")
 
@@ -281,25 +277,3 @@ class Servers:
         reply = await server.generate(body)
         self._check_new(reply, server)
         return read_prompt_logprobs(reply, sent, server.url)
-
-
-_SERVERS: weakref.WeakValueDictionary[tuple[Any, ...], Servers] = weakref.WeakValueDictionary()
-"""By their settings, as long as an engine has them: servers hold one model, whoever asks."""
-
-
-def servers_of(settings: EngineConfig, dtype: str) -> Servers:
-    """The servers that the settings name, shared by all engines of this process.
-
-    Raises: ConfigError where `engine.sync_folder` is no folder.
-    """
-    key = (settings.urls, settings.limit_s, settings.sync_folder, settings.sync, settings.placement, dtype)
-    servers = _SERVERS.get(key)
-    if servers is None:
-        # A folder of this process, below the one that was given: other runs may use it too.
-        try:
-            folder = Path(tempfile.mkdtemp(prefix="whet-sync-", dir=settings.sync_folder)).absolute()
-        except OSError as error:
-            raise ConfigError(f"engine.sync_folder: {settings.sync_folder} cannot be written ({error})") from error
-        servers = _SERVERS[key] = Servers(settings.urls, settings.limit_s, folder, dtype)
-        weakref.finalize(servers, shutil.rmtree, folder, ignore_errors=True)
-    return servers
