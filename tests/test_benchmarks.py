@@ -4,12 +4,14 @@ import json
 import sys
 from argparse import Namespace
 from collections import Counter
+from itertools import cycle
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import agent_evol_worlds
 import agent_faults
@@ -28,6 +30,7 @@ import rollout
 import scaling_inter
 import side_by_side
 import smollm2_grpo
+import smollm2_speed
 import step
 import study
 from agent_world import CALLS, CHAT, TURNS, Tools, items
@@ -39,6 +42,7 @@ from whet.methods.agent.evolution import item_of, shown_items
 from whet.methods.environment_tasks import load_environment_tasks
 from whet.methods.registry import config_of
 from whet.models.shipped import AGENTS
+from whet.models.tiny import tiny_tokenizer
 from whet.rollout.roles import render
 from whet.tasks.basics import MAKERS, make_basics
 from whet.trajectories.files import read_trajectories
@@ -626,3 +630,39 @@ def test_result_files_of_earlier_sittings_take_more_seeds(module):
     for world in result["worlds"]:
         study.add_seeds(result, module.part_of(Path(), world, [400], []), {})  # refuses other settings
     assert (study.RESULTS / f"{module.__name__}.md").read_text() == module.markdown(result)
+
+
+def test_smollm2_speed_measures_every_side_and_shows_their_ratios(tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(
+        "llama", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, vocab_size=40_000, max_position_embeddings=256,
+    )  # fmt: skip
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    monkeypatch.setattr(smollm2_speed, "NEW", {1: 3})
+    rewards = cycle([0.0, 1.0])
+    monkeypatch.setattr(smollm2_speed, "reward", lambda text: next(rewards))
+    policy = smollm2_speed.load(tmp_path)
+    cases = [smollm2_speed.generating(policy, kind, rows, 1, None) for kind, rows in (("uniform", 1), ("grouped", 8))]
+    assert {"whet, float32", "whet, int8", "generate"} <= set(cases[0]["per_cpu_s"])
+    assert cases[0]["new_tokens"] == 3
+    step = smollm2_speed.whet_step(tmp_path, "int8", 1)
+    assert len(step["cpu"]) == 1
+    assert 0 < step["kl"][0] < 0.01
+    assert step["tokens"] == [16 * 24]
+    result = {
+        "command": "try", "repeats": 1, "instructions": ["avx2"], "machine": {"cores": 2}, "generating": cases,
+        "step": {"whet, int8": {"cpu": {"median": 1.5}, "kl": {"median": 0.001}}},
+    }  # fmt: skip
+    shown = smollm2_speed.text(result)
+    assert "(1.00)" in shown
+    assert "| whet, int8 | 1.50 |  |  |  | 1.0e-03 |" in shown
+    assert "Instructions: avx2." in shown
+
+
+def test_smollm2_speed_s_lengths_have_a_long_tail():
+    lengths = smollm2_speed.long_tailed(64)
+    assert sum(lengths) / 64 == pytest.approx(smollm2_speed.MEAN, rel=0.05)
+    assert max(lengths) == smollm2_speed.LONGEST
+    assert sorted(lengths)[32] < smollm2_speed.MEAN

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 from rich.markup import escape
@@ -40,6 +40,10 @@ def chat(
     policy: PolicyOption = None,
     temperature: Annotated[float, typer.Option(min=0.0, max=10.0, help="0: greedy.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of samples, where not greedy.")] = 0,
+    products: Annotated[
+        Literal["float32", "bfloat16", "int8"],
+        typer.Option(help="What the weights are multiplied in, on a CPU. int8 is fastest for a reply at a time."),
+    ] = "float32",
     plugins: PluginsOption = None,
 ) -> None:
     """Talk to a trained critic (question and answer in, critique and verdict out) or actor (question in, answer out).
@@ -57,7 +61,7 @@ def chat(
         load_own(plugins)
         try:
             with out.status("loading"):
-                talk = _talk(load_run(run), policy, temperature, seed)
+                talk = _talk(replace(load_run(run), products=products), policy, temperature, seed)
             talk.greet()
             if _is_typed():
                 talk.go()

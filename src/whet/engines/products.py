@@ -11,7 +11,7 @@ import torch
 
 from whet.config.base import ConfigError
 from whet.models.fused import WIDEST
-from whet.models.packed import Kind, Packing, Product, bfloat16_product, packs
+from whet.models.packed import Packing, Product, bfloat16_product, packs
 from whet.models.policy import Policy
 
 Products = Literal["float32", "bfloat16", "int8"]
@@ -56,8 +56,10 @@ def packing_of(policy: Policy, products: Products) -> Packing | None:
     """
     if problem := problem_of(policy, products):
         raise ConfigError(problem)
-    kind: Kind | None = None if products == "float32" else products
-    return None if kind is None else Packing(policy, kind)
+    if products == "float32":
+        return None
+    packing: Packing = policy.packings.setdefault(products, Packing(policy, products))
+    return packing
 
 
 @dataclass(frozen=True, slots=True)

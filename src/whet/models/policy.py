@@ -50,6 +50,9 @@ class Policy:
     """Scores rows in the processes that train it, by a token budget (`whet.trainer.sharded`). None: this one trains it,
     or nobody does."""
 
+    packings: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    """`whet.models.packed.Packing` by its kind: all engines on this policy share one copy of its weights."""
+
     @property
     def title(self) -> str:
         """Its name in sentences; a lone policy is "the policy"."""

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
 from whet.config.runs import RunConfig
+from whet.engines.products import Products
 from whet.errors import RunError
 from whet.methods.base import Algorithm, MethodSpec, Skill
 from whet.methods.registry import preset_of
@@ -44,11 +45,14 @@ class LoadedRun:
     def spec(self) -> MethodSpec:
         return self.algorithm.spec
 
+    products: Products = "float32"
+    """What engines beside the run multiply in, whatever the run's did: on any machine, the weights themselves."""
+
     @property
     def engine_settings(self) -> EngineConfig:
-        """Of an engine beside the run. It computes with the weights themselves, on any machine."""
+        """Of an engine beside the run."""
         settings: EngineConfig = self.config.engine
-        return settings.model_copy(update={"products": "float32"})
+        return settings.model_copy(update={"products": self.products})
 
     @property
     def best(self) -> str:

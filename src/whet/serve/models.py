@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
+from whet.engines.products import Products
 from whet.methods.base import Skill
 from whet.models.lean import steady_positions
 from whet.models.policy import Policy, load_policies
@@ -93,12 +94,18 @@ def is_model_folder(folder: Path) -> bool:
 
 
 def served_folder(
-    folder: Path, chosen: Sequence[str] = (), *, device: str = "auto", dtype: Literal["float32", "bfloat16"] = "float32"
+    folder: Path,
+    chosen: Sequence[str] = (),
+    *,
+    device: str = "auto",
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    products: Products = "float32",
 ) -> ServedPolicies:
     """The model in a Hugging Face folder, under the folder's name. There is no pipeline.
 
     Args:
         chosen: that name, or nothing.
+        products: what its engine multiplies in.
     Raises: ConfigError where there is no such model, or its folder cannot be loaded.
     """
     name = folder.resolve().name or "model"
@@ -117,7 +124,7 @@ def served_folder(
         limits={name: SamplingConfig(max_new_tokens=limit)},
         words=find_prompts("english"),  # of a pipeline, which it has not
         reading=lambda critique, words: {},
-        engine=EngineConfig(),
+        engine=EngineConfig(products=products),
         pipeline=(),
         created=int((folder / "config.json").stat().st_mtime),
     )
