@@ -310,7 +310,7 @@ def _of_careless(right: str) -> Callable[[Result], Sequence[Lead]]:
     return leads
 
 
-def _worlds(found: Result) -> Premise:
+def _four(found: Result) -> Premise:
     """Of the clone that begins: in each environment it is right sometimes and not nearly always."""
     before = {name: values for name, values in found["found"]["worlds"]["before"].items() if name != "mean"}
     text = ", ".join(f"{_percent(values)} in {name}" for name, values in before.items())
@@ -331,7 +331,7 @@ def _of_tools(found: Result) -> Sequence[Lead]:
     return [Lead("success, best validated", minus(tools["after"], tools["more_cloning"]))]
 
 
-def _of_worlds(found: Result) -> Sequence[Lead]:
+def _of_four(found: Result) -> Sequence[Lead]:
     worlds = found["found"]["worlds"]
     return [Lead("mean success of the four", minus(worlds["evol"]["mean"], worlds["more"]["mean"]))]
 
@@ -476,8 +476,8 @@ AGENTEVOL = System(
             env="TextCraft, maze, academia and cookingworld, from `tiny_agent_worlds`, one clone for all seeds",
             budget="updates",
             result="new_worlds",
-            premise=_worlds,
-            leads=_of_worlds,
+            premise=_four,
+            leads=_of_four,
             reason="see the arms ([study](agentevol.md#in-four-environments-at-once))",
         ),
     ],
