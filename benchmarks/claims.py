@@ -315,7 +315,7 @@ def _four(found: Result) -> Premise:
     before = {name: values for name, values in found["found"]["worlds"]["before"].items() if name != "mean"}
     text = ", ".join(f"{_percent(values)} in {name}" for name, values in before.items())
     means = [fmean(value or 0 for value in values) for values in before.values()]
-    return Premise(f"the clone that ships begins at {text}", all(0.1 <= mean <= 0.8 for mean in means))
+    return Premise(f"the clone begins at {text}", all(0.1 <= mean <= 0.8 for mean in means))
 
 
 def _tools(found: Result) -> Premise:
@@ -414,7 +414,7 @@ AGENTGYM_RL = System(
         Claim(
             says="With tools, RL raises a clone of careless episodes further than more cloning of them.",
             short="RL with tools, over more cloning",
-            env="academia, from `tiny_agent_worlds`, which is one clone for all seeds",
+            env="academia, from a further clone of `tiny_agent_worlds`, one a seed",
             budget="none: cloning makes as many updates as AgentEvol, and RL asks the expert for nothing",
             result="new_worlds",
             premise=_tools,
@@ -473,7 +473,7 @@ AGENTEVOL = System(
         Claim(
             says="In four environments at once, rounds beat cloning the demonstrations longer.",
             short="rounds in four environments, over more cloning",
-            env="TextCraft, maze, academia and cookingworld, from `tiny_agent_worlds`, one clone for all seeds",
+            env="TextCraft, maze, academia and cookingworld, from a further clone of `tiny_agent_worlds`, one a seed",
             budget="updates",
             result="new_worlds",
             premise=_four,

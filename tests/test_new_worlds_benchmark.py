@@ -36,6 +36,8 @@ def seed_folder(root: Path, seed: int, gain: float) -> None:
     explored = [{"phase": "explore_1", "step": step, "reward/success": step / 4} for step in (1, 2)]
     better = in_worlds(0.2 + gain, 0.4, 0.3, 0.5)
     finished_run(root / "evol", {"before": start, "after": better, "last": better}, [*learnt, *explored, merge])
+    rising = [{"phase": "train", "step": step, "validation/success": step / 10} for step in (1, 2, 4)]
+    finished_run(root / "start", {"before": start}, rising)
     finished_run(root / "more", {"before": start, "after": start, "last": start}, [])
     rewards = [
         {"phase": "train", "step": step, "turns/env_steps": 1000.0, "turns/mean": 4.0, "reward/success": step / 10,
@@ -57,6 +59,7 @@ def test_each_environment_counts_alike_and_arms_are_paired_by_seed(tmp_path):
     assert found["worlds"]["before"]["mean"] == pytest.approx([0.35, 0.35])
     assert found["worlds"]["evol"]["mean"] == pytest.approx([0.37, 0.39])
     assert found["updates"]["evol"] == [7, 7]
+    assert found["start_last_rise"] == pytest.approx([0.2, 0.2])
     assert found["training"]["env_steps"] == [10_000, 10_000]
     assert found["training"]["first reward/success"] == pytest.approx([0.3, 0.3])
     assert found["training"]["last reward/success"] == pytest.approx([0.8, 0.8])
@@ -78,6 +81,8 @@ def test_rounds_and_more_cloning_have_the_same_items_and_play():
     assert evol.expert == more.expert
     assert evol.learning == more.learning
     assert evol.rows_per_step == more.rows_per_step
+    start = config_of("agent_clone_worlds", None, new_worlds.START)
+    assert start.data.model_copy(update={"num_test": more.data.num_test}) == more.data
     tools = config_of("agent_grpo_academia", None, new_worlds.RL)
     assert tools.data.num_test == new_worlds.NUM_TOOLS
     assert set(tools.data.shares) < set(more.data.shares)
