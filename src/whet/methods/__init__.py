@@ -73,10 +73,6 @@ for _name, _place, _says in (
     ("agent_clone_careless", "agent.clone_presets:CARELESS", "cloning of careless episodes, from random weights"),
     ("agent_clone_more", "agent.clone_presets:MORE", "more of that cloning: the control in `make agents`"),
     ("agent_clone_expert", "agent.clone_presets:EXPERT", "cloning of faultless episodes: the ceiling in `make agents`"),
-    ("agent_clone_worlds", "agent.world_presets:CLONE", "cloning of careless episodes in four environments"),
-    ("agent_grpo_academia", "agent.world_presets:ACADEMIA", "multi-turn RL of that clone in academia"),
-    ("scaling_inter_cooking", "agent.world_presets:COOKING", "a growing horizon, of that clone in cookingworld"),
-    ("agent_evol_worlds", "agent.world_presets:EVOL", "AgentEvol of that clone in all four at once"),
     ("agent_dpo", "agent.agent_dpo_config:AgentDPOConfig", "DPO of an agent: the better of two episodes (2305.18290)"),
     (
         "agent_evol",
@@ -101,6 +97,10 @@ for _name, _place, _says in (
     ("agent_bapo", "agent.presets:BAPO", "multi-turn RL with BAPO's bounds on several updates a batch"),
     ("agent_gigpo", "agent.presets:GIGPO", "multi-turn RL: turns in equal states compared too (2505.10978)"),
     ("agent_grpo_tiny", "agent.presets:GRPO_TINY", "multi-turn RL from a clone of careless episodes: `make agents`"),
+    ("agent_clone_worlds", "agent.world_presets:CLONE", "cloning of careless episodes in four environments"),
+    ("agent_grpo_academia", "agent.world_presets:ACADEMIA", "multi-turn RL of that clone in academia"),
+    ("scaling_inter_cooking", "agent.world_presets:COOKING", "a growing horizon, of that clone in cookingworld"),
+    ("agent_evol_worlds", "agent.world_presets:EVOL", "AgentEvol of that clone in all four at once"),
     ("scaling_inter", "agent.presets:SCALING_INTER", "ScalingInter-RL: a horizon that grows (2509.08755)"),
     *(
         (f"agentgym_rl_{env}", f"agent.presets:{env.upper()}", f"AgentGym-RL's settings for {env}, GRPO")

@@ -44,7 +44,7 @@ def test_the_horizon_in_cookingworld_grows_to_the_limit_of_its_measuring():
 
 def test_the_agent_that_ships_is_right_sometimes_with_tools():
     """A clone that is never or always right leaves RL nothing to compare."""
-    session = session_of("agent_grpo_academia", "evaluation.validation_samples=2")
+    session = session_of("agent_grpo_academia", "data.num_validation=24", "evaluation.validation_samples=2")
     metrics = session.algorithm.evaluator.validate(0).metrics
     assert metrics["n"] == 24
     assert 0.1 <= metrics["success"] <= 0.8
