@@ -121,7 +121,7 @@ def test_nothing_is_asked_where_it_cannot_succeed(hub, folder, tmp_path, monkeyp
     for name in ("a/b/c", "a b", "me/", "x" * 200, ""):
         with pytest.raises(ConfigError, match="no hub has models of the name"):
             push_to_hub(folder, name)
-    with pytest.raises(ConfigError, match="has no files to upload"):
+    with pytest.raises(ConfigError, match="is no exported model with its card"):
         push_to_hub(tmp_path, NAME)
     with pytest.raises(ConfigError, match="which model to update is said by OWNER/NAME"):
         push_to_hub(folder, "critic", update=True)
@@ -164,6 +164,19 @@ def test_a_dry_run_names_the_files_and_sends_nothing(hub, run, folder, tmp_path)
     assert "in place of the files of model" in typed(folder, "--push-to-hub", NAME, "--dry-run", "--update")[1]
 
 
+def test_a_dry_run_of_a_folder_works_in_a_process_of_its_own(hub, folder):
+    done = subprocess_of(hub.address, folder, "--push-to-hub", NAME, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert f"to a new private model {NAME}" in " ".join(done.stdout.split())
+
+
+def test_python_uploads_no_run_and_no_folder_that_nobody_exported(hub, run, folder):
+    for place in (run, folder.parent):
+        with pytest.raises(ConfigError, match="no exported model with its card, so nothing of it is uploaded"):
+            push_to_hub(place, NAME)
+    assert hub.models == {}
+
+
 def test_a_run_or_a_folder_is_pushed(hub, run, folder):
     code, said = typed(run, "--push-to-hub", NAME)
     assert code == 0, said
@@ -175,11 +188,12 @@ def test_a_run_or_a_folder_is_pushed(hub, run, folder):
     assert len(hub.commits) == 2
 
 
-def test_options_that_do_not_go_together_are_refused(hub, run, tmp_path):
+def test_options_that_do_not_go_together_are_refused(hub, run, folder, tmp_path):
     for arguments, says in (
         ((run, tmp_path / "a", "--public"), "go with --push-to-hub NAME"),
         ((run,), "where to is missing"),
         ((run, "--push-to-hub", NAME, "--public", "--update"), "--public is of a new model"),
+        ((folder, "--push-to-hub", NAME, "--policy", "actor"), "was exported already"),
     ):
         done = subprocess_of(hub.address, *arguments)
         assert done.returncode == 2

@@ -67,7 +67,18 @@ def test_differences_are_paired_by_the_seeds_that_both_arms_have(folders):
 def test_one_seed_has_no_interval_and_the_reader_is_told(folders):
     comparison = compare_runs([folders[0], folders[3]])
     assert comparison.differences[0].estimate.half_width is None
-    assert any("may be chance" in note for note in comparison.notes)
+    assert "Each arm has one seed. A difference may be chance; more seeds give it an interval." in comparison.notes
+    some = compare_runs([*folders[:2], folders[3]])
+    assert "One seed has: advantage=rloo. A difference may be chance; more seeds give it an interval." in some.notes
+
+
+def test_who_is_told_of_a_run_sets_no_arm_apart(folders, tmp_path):
+    tracked = fake_solve_run(tmp_path / "tracked")
+    text = (folders[0] / "config.yaml").read_text().replace("seed: 0", "seed: 7")
+    (tracked / "config.yaml").write_text(text + "track: [tensorboard]\ncallbacks:\n  use: [mine]\n")
+    comparison = compare_runs([folders[0], tracked])
+    assert [arm.seeds for arm in comparison.arms] == [(0, 7)]
+    assert comparison.differing == {}
 
 
 def test_a_setting_that_only_one_arm_has_is_marked(folders, tmp_path):

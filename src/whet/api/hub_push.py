@@ -46,19 +46,30 @@ class Upload:
 def plan_push(folder: str | Path, name: str, *, private: bool = True, update: bool = False) -> Upload:
     """What `push_to_hub` would do, without asking the hub. Arguments as there.
 
-    Raises: ConfigError: the name, an address that is none, or a folder without files.
+    Raises: ConfigError: the name, an address that is none, or a folder that nobody exported.
     """
     import huggingface_hub
+    from huggingface_hub import constants  # no attribute of the package before somebody has imported it
 
     check_name(name, update=update)
-    check_endpoint(huggingface_hub.constants.ENDPOINT)
+    check_endpoint(constants.ENDPOINT)
     folder = Path(folder)
+    if not is_exported(folder):
+        raise ConfigError(
+            f"{folder} is no exported model with its card, so nothing of it is uploaded: give the folder that "
+            "`whet export RUN FOLDER` (in Python whet.export) wrote"
+        )
     files = sorted(file for file in folder.rglob("*") if file.is_file())
-    if not files:
-        raise ConfigError(f"{folder} has no files to upload: give the folder that `whet export` wrote")
     sizes = tuple((file.relative_to(folder).as_posix(), file.stat().st_size) for file in files)
-    endpoint, has_token = huggingface_hub.constants.ENDPOINT, huggingface_hub.get_token() is not None
-    return Upload(folder, name, private, update, endpoint, has_token, sizes)
+    has_token = huggingface_hub.get_token() is not None
+    return Upload(folder, name, private, update, constants.ENDPOINT, has_token, sizes)
+
+
+def is_exported(folder: Path) -> bool:
+    """Whether a folder is what was exported from a run: a model with its card. A run's own folder holds more."""
+    has_model = any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
+    has_card, is_run = (folder / "README.md").is_file(), (folder / "config.yaml").exists()
+    return has_card and not is_run and (has_model or any(folder.glob("*.gguf")))
 
 
 def push_to_hub(folder: str | Path, name: str, *, private: bool = True, update: bool = False) -> str:
@@ -71,8 +82,8 @@ def push_to_hub(folder: str | Path, name: str, *, private: bool = True, update: 
         update: the model is on the hub already. The commit replaces its files; the hub keeps the old ones in its
             history. False: a new one.
     Returns: the model's address.
-    Raises: ConfigError: the name, no token, a model that is or is not there already. RunError: the hub cannot be
-        reached, refuses, or breaks off.
+    Raises: ConfigError: the name, no token, a folder that nobody exported, a model that is or is not there already.
+        RunError: the hub cannot be reached, refuses, or breaks off.
     """
     from huggingface_hub import HfApi
 
@@ -122,13 +133,14 @@ def check_endpoint(address: str) -> None:
 def check_ready() -> None:
     """Raises: ConfigError where the hub is not to be asked, or has no reason to answer."""
     import huggingface_hub
+    from huggingface_hub import constants
 
     if huggingface_hub.is_offline_mode():
         raise ConfigError("HF_HUB_OFFLINE is set, so nothing is sent to a hub: unset it to push")
-    check_endpoint(huggingface_hub.constants.ENDPOINT)
+    check_endpoint(constants.ENDPOINT)
     if huggingface_hub.get_token() is None:
         raise ConfigError(
-            f"there is no token for the hub {huggingface_hub.constants.ENDPOINT}: log in with `hf auth login`, or set "
+            f"there is no token for the hub {constants.ENDPOINT}: log in with `hf auth login`, or set "
             "HF_TOKEN to one that may write"
         )
 

@@ -17,7 +17,9 @@ from whet.distribution import has_extra, version
 
 GIB = 2**30
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy")
-EXTRAS = ("data", "serve", "remote", "endpoint", "gym", "ray", "envs", "sciworld", "household", "track", "wandb")
+EXTRAS = (
+    "data", "serve", "remote", "endpoint", "vllm", "gym", "ray", "envs", "sciworld", "household", "track", "wandb",
+)  # fmt: skip
 FLOAT32, BFLOAT16 = (16.0, 4.5), (18.0, 2.5)
 """Bytes a weight by type, where all weights train, and where an adapter does: weights, gradients, Adam's moments, and
 for bfloat16 float32 copies."""

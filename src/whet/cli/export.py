@@ -72,13 +72,15 @@ def export(
             return
         if public and update:
             raise usage("--public is of a new model: an update leaves it as visible as it is")
-        from whet.api.hub_push import check_name, check_ready
+        from whet.api.hub_push import check_name, check_ready, is_exported
 
         check_name(push_to_hub, update=update)  # before anything is written
         if not dry_run:
             check_ready()
         load_own(plugins)
-        if _is_exported(run) and folder is None:
+        if is_exported(run) and folder is None:
+            if policy is not None or merge or to != "huggingface":
+                raise usage(f"{run} was exported already: --policy, --merge and --to go with a run")
             _push(run, push_to_hub, public=public, update=update, dry_run=dry_run)
             return
         with _place(folder) as place:
@@ -86,13 +88,6 @@ def export(
             _push(place, push_to_hub, public=public, update=update, dry_run=dry_run)
 
     guarded(work, None)
-
-
-def _is_exported(folder: Path) -> bool:
-    """Whether a folder is no run, but what was exported from one: a model with its card."""
-    has_model = any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
-    has_card, is_run = (folder / "README.md").is_file(), (folder / "config.yaml").exists()
-    return has_card and not is_run and (has_model or any(folder.glob("*.gguf")))
 
 
 def _export(run: Path, folder: Path, policy: str | None, *, merge: bool, to: Literal["huggingface", "gguf"]) -> None:

@@ -17,9 +17,12 @@ from whet.report.read import read_run
 from whet.report.records import Record, ReportError, RunRecord, number
 from whet.report.rows import columns_of, summary_rows
 from whet.report.spec import Column, ReportSpec
+from whet.run_folder.files import WATCHING
 
 SEED = "seed"
-"""The setting in which the runs of an arm may differ."""
+"""The setting that tells the runs of an arm apart."""
+ASIDE = (SEED, *WATCHING)
+"""Settings that set no arm apart."""
 ENVIRONMENT = ("commit", "whet", "torch", "transformers", "device")
 """What else can move results, by its name in `env.json`."""
 MAX_VALUE = 60
@@ -161,10 +164,10 @@ def compare_runs(folders: Sequence[Path | str]) -> Comparison:
     runs = [read_run(place) for place in places]
     groups: dict[str, list[RunRecord]] = {}
     for run in runs:
-        groups.setdefault(_without_seed(run), []).append(run)
+        groups.setdefault(_of_arm(run), []).append(run)
     members = list(groups.values())
     flat = [dict(_flat(group[0].settings)) for group in members]
-    keys = [key for key in dict.fromkeys(key for settings in flat for key in settings) if key != SEED]
+    keys = [key for key in dict.fromkeys(key for settings in flat for key in settings) if key not in ASIDE]
     differing = {
         key: tuple(_shown(settings.get(key, _MISSING)) for settings in flat)
         for key in keys
@@ -188,8 +191,8 @@ def _flat(settings: Record, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{key}", value
 
 
-def _without_seed(run: RunRecord) -> str:
-    return repr(sorted((key, repr(value)) for key, value in _flat(run.settings) if key != SEED))
+def _of_arm(run: RunRecord) -> str:
+    return repr(sorted((key, repr(value)) for key, value in _flat(run.settings) if key not in ASIDE))
 
 
 def _shown(value: Any) -> str:
@@ -241,8 +244,9 @@ def _notes(arms: Sequence[Arm]) -> Iterator[str]:
             yield f"{names} have the same settings and seed {seed}: they are one sample, and the last one counts."
     if len(arms) == 1:
         yield "All runs have the same settings, so they are one arm: there is no difference to compare."
-    elif all(len(arm.runs) == 1 for arm in arms):
-        yield "Each arm has one seed: a difference may be chance. More seeds give it an interval."
+    elif alone := [arm.name for arm in arms if len(set(arm.seeds)) == 1]:
+        who = "Each arm has one seed" if len(alone) == len(arms) else f"One seed has: {'; '.join(alone)}"
+        yield f"{who}. A difference may be chance; more seeds give it an interval."
     for name in ENVIRONMENT:
         values = {str(run.env.get(name)) for run in runs if run.env.get(name) is not None}
         if len(values) > 1:

@@ -19,11 +19,11 @@ from whet.methods import METHODS
 from whet.methods.registry import preset_of
 from whet.plugins import load_entry_points, load_plugins
 from whet.run.data import with_commit, with_products
-from whet.run.provenance import WATCHING, changed_access, changed_inputs, changed_steps, compute_provenance
+from whet.run.provenance import changed_access, changed_inputs, changed_steps, compute_provenance
 from whet.run.resume import resume_run
 from whet.run.session import Session
 from whet.run.start import check_plan, log_start, prepare_with_provenance, write_report_spec
-from whet.run_folder.files import TRACKING, made_by, older_layout
+from whet.run_folder.files import TRACKING, WATCHING, made_by, older_layout
 from whet.run_folder.folder import RunFolder
 from whet.run_folder.logs import Logs
 from whet.trainer.checkpoint import load_state, newest_first

@@ -97,8 +97,6 @@ ACCESS = ("url", "key_env", "max_concurrency", "timeout_s", "retries", "max_toke
 
 PLACING = ("ranks", "workers", "address", "restarts")
 """Settings of where a run computes, which may change when it resumes. Another `unit` would change its results."""
-WATCHING = ("track", "callbacks.use", "callbacks.on_error")
-"""Settings of who is told what a run does. They may change when it resumes, and make no other run of it."""
 FREE = {"": ("track",), "cluster.": PLACING, "callbacks.": ("use", "on_error")}
 """By where they lie, settings that may change when a run resumes."""
 

@@ -17,6 +17,8 @@ BEST = "best"
 TRACKING = "tracking"
 """The folder in a run's folder that holds what trackers write: their states, logs and, by default, their files. They
 are no part of the run, which reads nothing from there."""
+WATCHING = ("track", "callbacks.use", "callbacks.on_error")
+"""Settings of who is told what a run does. They may change when it resumes, and make no other run of it."""
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -164,10 +164,10 @@ def _cached(name: str, revision: str | None, failure: Exception | None) -> Path:
 
 def _copies(name: str) -> Iterator[Path]:
     """What the cache has of a set, a folder a commit."""
-    import huggingface_hub
+    from huggingface_hub import constants, file_download
 
-    cache = Path(huggingface_hub.constants.HF_HUB_CACHE)
-    folder = cache / huggingface_hub.file_download.repo_folder_name(repo_id=name, repo_type="dataset") / "snapshots"
+    cache = Path(constants.HF_HUB_CACHE)
+    folder = cache / file_download.repo_folder_name(repo_id=name, repo_type="dataset") / "snapshots"
     yield from folder.iterdir() if folder.is_dir() else ()
 
 
