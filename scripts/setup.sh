@@ -150,7 +150,8 @@ install() {
     # Compiled now, because importing torch and transformers uncompiled takes twice as long, in every process.
     UV_COMPILE_BYTECODE=1 .venv/bin/uv pip install "${arguments[@]}" -e ".${extras:+[$extras]}" ||
         fail "the installation stopped (see above); run the same command to go on." \
-            "${UV_TORCH_BACKEND:+Where download.pytorch.org cannot be reached, UV_TORCH_BACKEND= (empty) takes torch from PyPI.}"
+            "${UV_TORCH_BACKEND:+Where download.pytorch.org cannot be reached, UV_TORCH_BACKEND= (empty) takes torch from PyPI;}" \
+            "${UV_TORCH_BACKEND:+on Linux that build brings packages of CUDA, some GB, with a GPU or without.}"
 }
 
 # reasoning-gym needs pycosat, which comes as source: without a C compiler the tests of those tasks are skipped.

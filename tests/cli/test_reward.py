@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from whet.checks.attacks import NO_SCORE
 from whet.checks.reward_test import RewardReport, check_reward
-from whet.checks.samples import built_in_tasks
+from whet.checks.samples import built_in_tasks, tasks_of_file
 from whet.checks.scorers import scorer_of
 from whet.cli import app
 from whet.grading import GRADERS
@@ -63,6 +64,43 @@ def test_a_planted_hole_is_found(name):
 def test_a_sound_grader_has_no_hole(name):
     """The grader of `basics` took 50 s for 100,000 spaces, which this test found."""
     assert report_of(name).holes == []
+
+
+LAST_NUMBER = """
+import re
+
+import whet
+
+
+@whet.grader("last_number")
+def last_number(completion, answer):
+    said = re.findall(r"\\d+", completion)
+    return float(said[-1] == answer) if said else None
+"""
+
+
+def test_advice_fits_what_happened(tmp_path):
+    """A grader that reads the last number, where 9 is right: of `5 or 9` and of 9**9**9**9 it is right by luck."""
+    file, rows = tmp_path / "last_number.py", tmp_path / "rows.jsonl"
+    file.write_text(LAST_NUMBER)
+    sums = [{"question": f"What is {a} + {b}?", "answer": str(a + b)} for a, b in [(8, 1), (7, 2), (6, 3), (1, 1)]]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in sums))
+    load_plugins([file])
+    scorer = scorer_of("grader", "last_number", tasks := tasks_of_file(rows, 8), 10.0)
+    try:
+        by_case = {row.case: row for row in check_reward(scorer, tasks).holes}
+    finally:
+        scorer.close()
+    two = by_case["wrong or right"]
+    assert (two.verdict, "last" in two.advice, "names two" in two.advice) == ("hole", False, True)
+    powers = by_case["huge powers"]
+    assert (powers.verdict, "eval" in powers.advice, "give 0" in powers.advice) == ("hole", False, True)
+    assert by_case["empty"].advice == f"gave None; {NO_SCORE}"
+
+
+def test_what_hangs_on_powers_is_told_not_to_evaluate():
+    (row,) = [row for row in report_of("hole_evaluates").rows if row.case == "huge powers"]
+    assert "never eval or exec" in row.advice
 
 
 def test_the_command_shows_holes_and_exits_with_1(tmp_path):

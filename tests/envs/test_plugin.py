@@ -9,9 +9,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import whet
 from support.commands import whet as command
+from whet.cli import app
 from whet.envs import ENVIRONMENTS, EnvError
 from whet.envs.checks import check_env
 from whet.envs.plugin import check_splits
@@ -386,6 +388,42 @@ def test_the_environment_of_the_documentation(tmp_path):
     assert "corridor, item 41: reward 1, success" in episodes
     ended = command("env", "play", "corridor", "--plugins", file, "--item", 41).stdout  # an input with nothing in it
     assert ended.splitlines()[-1] == "corridor, item 41: reward 0, no success"
+
+
+LONG = """
+import whet
+
+
+def walk(env, *, seed=0):
+    while True:
+        yield "On.", "on"
+
+
+@whet.env("long_walk", splits={"train": range(8), "test": range(8, 16)}, max_turns=3, rules="Walk.", expert=walk)
+class LongWalk:
+    def reset(self, item, *, seed=0):
+        self.left = item - 4
+        return "Go.", {}
+
+    def step(self, action):
+        self.left -= 1
+        return "On.", float(self.left == 0), self.left == 0, False, {}
+"""
+
+
+def test_play_ends_at_the_limit_of_turns_for_the_expert_and_for_people(tmp_path):
+    """Item 7 is done in the third and last turn, and item 8 would be in the fourth."""
+    file = tmp_path / "long_walk.py"
+    file.write_text(LONG)
+
+    def ended(*options, typed=""):
+        done = CliRunner().invoke(app, ["env", "play", "long_walk", "--plugins", str(file), *options], input=typed)
+        return done.stdout.splitlines()[-1]
+
+    cut = "long_walk, item 8: reward 0, no success, cut after 3 turns, the limit (max_turns)"
+    assert ended("--item", "8", "--expert") == cut
+    assert ended("--item", "8", typed="on\n" * 9) == cut
+    assert ended("--item", "7", "--expert") == "long_walk, item 7: reward 1, success"
 
 
 @pytest.mark.integration

@@ -81,6 +81,7 @@ def test_a_run_that_is_refused_leaves_no_folder(tmp_path, random_model, is_there
     done = command("train", "grpo", *own, "data.kind=file", f"data.path={data}", "--out", out, check=False)
     assert done.returncode == 2
     assert "prompts = 'chains' does not fit data.kind = 'file'" in done.stderr
+    assert "`extends: chains`" in done.stderr
     assert (list(out.iterdir()) == []) if is_there else not out.exists()
 
 

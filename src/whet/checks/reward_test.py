@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from whet.checks.attacks import ATTACKS, CONSTANTS, FILLER, Attack, Scene
+from whet.checks.attacks import ATTACKS, CONSTANTS, FILLER, NO_SCORE, Attack, Scene
 from whet.checks.samples import FORMS, NUM_SCENES, common_answers, scenes_of
 from whet.checks.scorers import Outcome, Scorer
 from whet.types import Task, shortened
@@ -184,18 +184,18 @@ def _discrimination(report: RewardReport, scale: _Scale) -> Row:
 
 
 def _attack_row(attack: Attack, outcomes: Sequence[Outcome], scale: _Scale, is_shaping: bool) -> Row:
-    if row := _trouble_row(attack.name, outcomes, attack.advice):
+    if row := _trouble_row(attack.name, outcomes, attack):
         return row
     values = [outcome.value for outcome in outcomes if outcome.value is not None]
     shown = _rewards(outcomes)
     if is_shaping:
         return Row(attack.name, shown, "fine")
     if not scale.tells_apart:
-        return Row(attack.name, shown, "fine" if max(values) <= scale.golden else "hole", attack.advice)
+        return Row(attack.name, shown, "fine" if max(values) <= scale.golden else "hole", attack.scored)
     shares = [scale.share(value) for value in values]
     beats = max(shares) > 1.01
     fell = beats or (attack.kind == "low" and max(shares) >= FELL) or (attack.kind == "luck" and fmean(shares) >= FELL)
-    return Row(attack.name, shown, "hole" if fell else "fine", attack.advice if fell else "")
+    return Row(attack.name, shown, "hole" if fell else "fine", attack.scored if fell else "")
 
 
 def _constant_row(trial: _Trial, scenes: Sequence[Scene], scale: _Scale, is_shaping: bool) -> Row:
@@ -225,7 +225,7 @@ def _length_row(trial: _Trial, scenes: Sequence[Scene], scale: _Scale, is_shapin
     means = []
     for padding in PADDINGS:
         outcomes = [trial.score(FILLER * padding + scene.say(scene.wrong), scene.task) for scene in scenes]
-        if row := _trouble_row("longer text", outcomes, "give long replies a number too"):
+        if row := _trouble_row("longer text", outcomes):
             return row
         means.append(fmean(outcome.value or 0.0 for outcome in outcomes))
     shown = ", ".join(f"{mean:.3g}" for mean in means)
@@ -265,7 +265,7 @@ def _speed_row(trial: _Trial) -> Row:
     )
 
 
-def _trouble_row(case: str, outcomes: Sequence[Outcome], advice: str = "") -> Row | None:
+def _trouble_row(case: str, outcomes: Sequence[Outcome], attack: Attack | None = None) -> Row | None:
     """A row for outcomes without a number. None: all have one."""
     troubled = [outcome for outcome in outcomes if outcome.trouble]
     if not troubled:
@@ -273,6 +273,7 @@ def _trouble_row(case: str, outcomes: Sequence[Outcome], advice: str = "") -> Ro
     worst = next((outcome for outcome in troubled if outcome.trouble != "not tried"), troubled[0])
     if worst.trouble == "not tried":
         return Row(case, "", "not tried", worst.reason)
+    advice = attack.advice(worst.trouble) if attack else NO_SCORE if worst.trouble == "no score" else ""
     what = f"{worst.reason}; {advice}" if advice else worst.reason
     count = sum(outcome.trouble == worst.trouble for outcome in troubled)
     return Row(case, f"{count} of {len(outcomes)}", worst.trouble, what)

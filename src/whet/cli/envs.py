@@ -111,7 +111,9 @@ def play(
     expert: Annotated[bool, typer.Option("--expert", help="Watch the scripted expert instead.")] = False,
     plugins: PluginsOption = None,
 ) -> None:
-    """Act in an environment in the terminal. An empty line or Ctrl-D leaves it.
+    """Act in an environment in the terminal, for as many turns as an episode usually has at most.
+
+    An empty line or Ctrl-D leaves it.
 
     Examples: whet env play textcraft;  whet env play maze --item 3 --expert
     """
@@ -204,7 +206,8 @@ def _play(info: EnvironmentInfo, opened_env: Environment, item: int, seed: int, 
     if expert and moves is None:
         raise usage(f"{info.name} has no scripted expert; play it yourself, without --expert")
     total = 0.0
-    for turn in range(1, 10_000):
+    cut = ""
+    for turn in range(1, info.max_turns + 1):
         if moves is not None:
             thought, action = next(moves)
             out.print(f"[dim]{escape(thought)}[/dim]\n[bold]{turn} > {escape(action)}[/bold]", highlight=False)
@@ -221,9 +224,12 @@ def _play(info: EnvironmentInfo, opened_env: Environment, item: int, seed: int, 
         total += reward
         _tell(observation)
         if terminated or truncated:
+            cut = "" if terminated else ", cut by the environment"
             break
+    else:
+        cut = f", cut after {info.max_turns} turn{'s' * (info.max_turns > 1)}, the limit (max_turns)"
     verdict = "[green]success[/green]" if info.is_success(total) else "[red]no success[/red]"
-    out.print(f"{info.name}, item {item}: reward {total:g}, {verdict}", highlight=False)
+    out.print(f"{info.name}, item {item}: reward {total:g}, {verdict}{cut}", highlight=False)
 
 
 def _tell(observation: str) -> None:

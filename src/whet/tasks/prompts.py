@@ -316,5 +316,6 @@ def prompts_problem(name: str, data: ChainData | FileData | GymData | BasicsData
     return (
         f"prompts = 'chains' does not fit data.kind = {data.kind!r}: they are the tiny world's, whose problems have "
         "data.kind = chains or, in a file of your own, data.grader = chains; other data are put to the model in "
-        "'english', or in prompts of yours"
+        "'english' (prompts=english), or in prompts of yours; to use the words of 'chains' all the same, give "
+        "prompts=FILE.yaml, a file that holds the line `extends: chains`"
     )
