@@ -92,7 +92,7 @@ class FakeVllm(ThreadingHTTPServer):
         return {name: value.detach().clone() for name, value in self.policy.model.named_parameters()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        with torch.no_grad():
+        with self.lock, torch.no_grad():
             for name, value in self.policy.model.named_parameters():
                 if name in state:
                     value.copy_(state[name])
@@ -148,6 +148,8 @@ class FakeVllm(ThreadingHTTPServer):
     def post(self, path: str, body: Any) -> Any:
         if path == "/pause":
             self.going.clear()
+            with self.lock:  # what is being written comes to its end
+                pass
             return {"status": "paused"}
         if path == "/resume":
             self._hang("hang_resume")
@@ -235,6 +237,8 @@ class FakeVllm(ThreadingHTTPServer):
         while reason == "length" and len(tokens) < settings["max_tokens"]:
             self.going.wait(30)
             with self.lock:
+                if not self.going.is_set() and not self.ends.is_set():
+                    continue  # paused since: no token is written by weights that are being loaded
                 short = replace(sampling, max_new_tokens=min(self.chunk, settings["max_tokens"] - len(tokens)))
                 request = Request(context=(*context, *tokens), sampling=short, seed=seed, num_drawn=len(tokens))
                 [done] = self.engine.generate([request])

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 
+from whet.chat import text_ids
 from whet.config.parts import LearningConfig, ModelConfig
 from whet.envs import ENVIRONMENTS, EnvError
 from whet.envs.babyai.levels import LEVELS, PUBLISHED
@@ -144,7 +145,7 @@ def _spelt(tokenizer: PreTrainedTokenizerBase, old: PreTrainedTokenizerBase) -> 
         if token in known:
             yield [known[token]]
         else:
-            yield old.encode(tokenizer.decode([number]), add_special_tokens=False)
+            yield text_ids(old, tokenizer.decode([number]))
 
 
 def _some(items: Sequence[int]) -> Sequence[int]:
