@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -323,7 +324,7 @@ def test_a_server_with_fewer_tokens_refuses_the_last_one(random_policy):
     small = Qwen2ForCausalLM(tiny_config(len(random_policy.tokenizer) - 2)).eval()
     with serving(replace(random_policy, model=small), fault="label_only") as server:
         text = says(server, random_policy)
-    assert "answered 400: Token id 52 is out of vocabulary" in text
+    assert re.search(r"answered 400: Token id 5[12] is out of vocabulary", text)  # whichever prompt came first
 
 
 def test_a_model_that_is_spread_over_gpus_is_refused_until_one_has_run_it(random_policy):

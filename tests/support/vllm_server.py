@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import copy
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -48,7 +49,7 @@ class FakeVllm(ThreadingHTTPServer):
         chunk: tokens between two looks whether it is paused.
     """
 
-    daemon_threads = True
+    daemon_threads = False  # torch ends the process where a thread that has computed is cut off at the end
     request_queue_size = 256
 
     def __init__(
@@ -57,6 +58,7 @@ class FakeVllm(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.policy = replace(policy, model=copy.deepcopy(policy.model), version=-1, scored_by=None)
         self.base = self._state()
+        self.connections: list[socket.socket] = []
         self.engine = LocalEngine(self.policy)
         self.has_phases, self.name, self.fault, self.chunk = has_phases, name, fault, chunk
         self.missing: set[str] = set()
@@ -82,6 +84,11 @@ class FakeVllm(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        self.connections.append(connection)
+        return connection, address
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients that go away are no news."""
@@ -367,7 +374,10 @@ def serving(policy: Policy, **settings: Any) -> Iterator[FakeVllm]:
         server.ends.set()
         server.going.set()
         server.shutdown()
-        server.server_close()
+        for connection in server.connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        server.server_close()  # waits for its threads
 
 
 def wait_until(holds: Callable[[], bool], *, seconds: float = 20.0) -> None:
