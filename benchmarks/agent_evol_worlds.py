@@ -25,7 +25,6 @@ AgentEvol, 17 for the three clones. Seeds of earlier sittings stay in the result
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -36,6 +35,7 @@ from study import (
     arguments,
     cell,
     greedy_metrics,
+    lines_of,
     machine,
     made_with,
     paired_lead,
@@ -43,6 +43,7 @@ from study import (
     run_study,
     seconds_of,
     train,
+    updates_of,
     validated_success,
 )
 from whet.envs import ENVIRONMENTS
@@ -131,19 +132,6 @@ def run_one(root: Path, seed: int, extra: Sequence[str]) -> None:
 
 def is_whole(root: Path, seed: int) -> bool:
     return all((root / f"seed{seed}" / run / "summary.json").exists() for run in RUNS)
-
-
-def lines_of(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def updates_of(run: Path) -> dict[str, int]:
-    """By phase of AgentEvol that learns, its updates."""
-    found: dict[str, int] = {}
-    for line in lines_of(run):
-        if "loss/nll" in line and line["step"]:
-            found[line["phase"]] = found.get(line["phase"], 0) + 1
-    return found
 
 
 def premise_of(folder: Path) -> dict[str, float | None]:

@@ -25,7 +25,6 @@ Cookingworld needs `make setup EXTRAS=household` and Java. Seeds of earlier sitt
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -34,6 +33,7 @@ from typing import Any
 from study import (
     arguments,
     cell,
+    lines_of,
     machine,
     made_with,
     paired_lead,
@@ -42,6 +42,7 @@ from study import (
     run_study,
     seconds_of,
     train,
+    updates_of,
     validated_success,
 )
 
@@ -89,19 +90,6 @@ def run_one(root: Path, seed: int, extra: Sequence[str]) -> None:
 
 def is_whole(root: Path, seed: int) -> bool:
     return all((root / f"seed{seed}" / run / "summary.json").exists() for run in ("start", *RUNS))
-
-
-def lines_of(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def updates_of(run: Path) -> dict[str, int]:
-    """By phase of AgentEvol that learns, its updates."""
-    counts: dict[str, int] = {}
-    for line in lines_of(run):
-        if "loss/nll" in line and line["step"]:
-            counts[line["phase"]] = counts.get(line["phase"], 0) + 1
-    return counts
 
 
 def by_world(row: Mapping[str, float | None]) -> dict[str, float | None]:

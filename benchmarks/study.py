@@ -173,6 +173,20 @@ def seconds_of(run: Path) -> float:
     return seconds
 
 
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def updates_of(run: Path) -> dict[str, int]:
+    """By phase that imitates, such as a round of AgentEvol, its updates."""
+    counts: dict[str, int] = {}
+    for line in lines_of(run):
+        if "loss/nll" in line and line["step"]:
+            counts[line["phase"]] = counts.get(line["phase"], 0) + 1
+    return counts
+
+
 def validated_success(run: Path) -> list[float]:
     """In [0, 1], in the order of the steps that were validated."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -121,12 +121,12 @@ def _in_any_order() -> Iterator[None]:
 
     A GPU's deterministic kernel would sort the places first: a dozen more kernels a layer and token.
     """
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    torch._C._set_deterministic_algorithms(False)
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("default")
     try:
         yield
     finally:
-        torch._C._set_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.set_deterministic_debug_mode(before)
 
 
 class Span:
