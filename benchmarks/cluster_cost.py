@@ -24,7 +24,6 @@ from transformers import Qwen2ForCausalLM
 
 from whet.cluster import workers
 from whet.cluster.ray_start import facts_of_this_process
-from whet.cluster.units import UnitResult
 from whet.config.parts import ClusterConfig, EngineConfig, LearningConfig, SamplingConfig
 from whet.models.policy import Policy
 from whet.models.tiny import SPECIAL, tiny_config, tiny_tokenizer
@@ -32,6 +31,7 @@ from whet.rollout.parcels import pack
 from whet.rollout.retries import Ended
 from whet.rollout.runtime import Runtime
 from whet.rollout.solve import Solve
+from whet.rollout.units import UnitResult
 from whet.tasks.prompts import CHAINS
 from whet.types import Episode, Grade, Row, Segment, Task
 

@@ -36,6 +36,8 @@ class Member:
     """What it was given beside jobs, such as weights. A new process has nothing."""
     taken: dict[Any, int] = field(default_factory=dict)
     """Its jobs, by their answers to come."""
+    ahead: dict[Any, int] = field(default_factory=dict)
+    """Its jobs of `Processes.begin`, by their answers to come."""
 
 
 class ProcessDied(Exception):
@@ -68,6 +70,8 @@ class Processes:
         self.num_restarts = 0
         self.most_waiting = 0
         """Jobs that no process had taken, at most, since somebody set this to 0."""
+        self._ended: list[tuple[int, Member | None, Any]] = []
+        """Jobs of `begin` whose answers nobody has asked for yet."""
         self.members = [self._new(number) for number in range(count)]  # they start side by side
         while any(member.starting is not None for member in self.members):
             try:
@@ -92,11 +96,14 @@ class Processes:
             while num_open:
                 try:
                     for member in self.members:
-                        if not member.taken and member.starting is None:
+                        if not (member.taken or member.ahead) and member.starting is None:
                             before(member)
                     self._give(waiting, jobs)
                     beat()
                     answer, member = self._next()
+                    if answer in member.ahead:
+                        self._end(answer, member)
+                        continue
                     if answer not in member.taken:
                         self._settle(answer, member)
                         continue
@@ -109,6 +116,50 @@ class Processes:
         finally:  # where somebody stopped half-way, what still comes is nobody's
             for member in self.members:
                 member.taken.clear()
+
+    # --- jobs that go on while this process does something else -------------------------------------------------------
+
+    @property
+    def idle(self) -> list[Member]:
+        """The processes that have no job."""
+        return [member for member in self.started if not (member.taken or member.ahead)]
+
+    def begin(self, number: int, member: Member, job: tuple[Any, ...]) -> None:
+        """Give a process a job whose answer `ended` brings."""
+        member.ahead[member.actor.run.remote(*job)] = number
+
+    def ended(self, wait_s: float) -> list[tuple[int, Member | None, Any]]:
+        """Jobs of `begin` that have ended, with their processes and answers. None: the process died.
+
+        Args:
+            wait_s: the longest wait for the first one.
+        Raises: RunError where more than `restarts` processes have died.
+        """
+        asked = {answer: member for member in self.members for answer in member.ahead}
+        asked |= {member.starting: member for member in self.members if member.starting is not None}
+        done: list[Any] = []
+        if asked:
+            self._say_unstarted()
+            done, _ = self.ray.wait(list(asked), num_returns=1, timeout=0 if self._ended else wait_s)
+            if done:  # and whatever else has come
+                done, _ = self.ray.wait(list(asked), num_returns=len(asked), timeout=0)
+        else:
+            time.sleep(0 if self._ended else wait_s)
+        for answer in done:
+            try:
+                if answer in asked[answer].ahead:
+                    self._end(answer, asked[answer])
+                else:
+                    self._settle(answer, asked[answer])
+            except ProcessDied as died:
+                self._replace(died, deque())
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _end(self, answer: Any, member: Member) -> None:
+        """Raises: ProcessDied."""
+        value = self.answer(member, answer)
+        self._ended.append((member.ahead.pop(answer), member, value))
 
     def answer(self, member: Member, asked: Any) -> Any:
         """What a process answers. Raises: ProcessDied."""
@@ -124,7 +175,7 @@ class Processes:
 
     def _give(self, waiting: deque[int], jobs: Sequence[tuple[Any, ...]]) -> None:
         while waiting and self.started:
-            member = min(self.started, key=lambda member: len(member.taken))
+            member = min(self.started, key=lambda member: len(member.taken) + len(member.ahead))
             if len(member.taken) >= AHEAD:
                 break
             number = waiting.popleft()
@@ -133,7 +184,7 @@ class Processes:
 
     def _next(self) -> tuple[Any, Member]:
         """An answer that has come, or the sign that its process died."""
-        asked = {answer: member for member in self.members for answer in member.taken}
+        asked = {answer: member for member in self.members for answer in (*member.taken, *member.ahead)}
         asked |= {member.starting: member for member in self.members if member.starting is not None}
         while True:
             done, _ = self.ray.wait(list(asked), num_returns=1, timeout=SLOW_S)
@@ -183,7 +234,8 @@ class Processes:
             )
         self.num_restarts += 1
         waiting.extendleft(sorted(member.taken.values(), reverse=True))
-        self.tell(f"{cause}\nA new one takes its place and its {len(member.taken)} units")
+        self._ended += [(number_ahead, None, None) for number_ahead in member.ahead.values()]
+        self.tell(f"{cause}\nA new one takes its place and its {len(member.taken) + len(member.ahead)} units")
         self.members[number] = self._new(number)
 
     def close(self) -> None:

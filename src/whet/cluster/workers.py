@@ -10,21 +10,23 @@ import pickle
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import cloudpickle
 import torch
 from torch import Tensor
 
+from whet.cluster.ahead import RayUnits, stamp_of
 from whet.cluster.processes import Member, Processes
 from whet.cluster.ray_start import check_ray, connect, facts_of_this_process, resources
-from whet.cluster.units import Recorded, UnitResult, pack_unit, run_unit, tokenizers
 from whet.config.parts import ClusterConfig
 from whet.errors import WhetError
 from whet.models.policy import Policy
 from whet.models.scoring import score
 from whet.rollout.parcels import pack, unpack
 from whet.rollout.runtime import Call, Runtime
+from whet.rollout.units import Recorded, UnitResult, pack_unit, run_unit, tokenizers
 from whet.trainer.selfchecks import PROBE_BUDGET, check_scores, probe_rows
 
 T = TypeVar("T")
@@ -112,9 +114,12 @@ class RayWorkers:
         check_ray(settings)
         self.settings, self.runtime, self.source_of, self.stays, self.tell = settings, runtime, source_of, stays, tell
         self._made_by = (build, run_settings)
-        self._names = tokenizers(runtime)
+        self.names = tokenizers(runtime)
         self._processes: Processes | None = None
         self._seconds = dict.fromkeys(("busy", "rollout", "sync"), 0.0)
+        self._units: RayUnits | None = None
+        self._since = 0.0
+        """When the time of `metrics` began, where units go on while the policy trains."""
 
     # --- rolling out --------------------------------------------------------------------------------------------------
 
@@ -124,12 +129,15 @@ class RayWorkers:
         Raises: what a rollout raised. RunError after `cluster.restarts` deaths, or where a worker does not hold the
             policies' weights.
         """
-        processes, started = self._started(), time.perf_counter()
+        if self._units is not None:
+            self._units.pause()
+            self._units.renew()
+        processes, started = self.processes, time.perf_counter()
         is_timed = self.runtime.is_free and self.runtime.settings.latency is None
         names = [self.runtime.arrivals.next_name(label) if is_timed else "" for _ in units]
         recorded = self.runtime.arrivals.recorded
         jobs = [
-            (pack_unit(unit, self.runtime, self._names, self.stays), recorded.get(name, {}) if name else None)
+            (pack_unit(unit, self.runtime, self.names, self.stays), recorded.get(name, {}) if name else None)
             for unit, name in zip(units, names, strict=True)
         ]
         answers: dict[int, bytes] = {}
@@ -144,15 +152,27 @@ class RayWorkers:
                 while num_home in answers:  # in order, so that counts and their limits are those of one process
                     results += self._home(answers.pop(num_home), names[num_home])
                     num_home += 1
+        if self._units is not None:
+            self._units.check_what_came()
         self._seconds["rollout"] += time.perf_counter() - started
         return results
+
+    def units(self) -> RayUnits:
+        """The workers, for units that go on while the policy trains."""
+        if self._units is None:
+            self._units, self._since = RayUnits(self), time.perf_counter()
+        return self._units
+
+    def spent(self, kind: str, seconds: float) -> None:
+        """Add to what `metrics` says: "busy" of one worker, or "sync"."""
+        self._seconds[kind] += seconds
 
     def _beat(self) -> None:
         self.runtime.watchdog.beat("workers")
 
     def _home(self, answer: bytes, name: str) -> list[Any]:
         """A unit's results, once its episodes and tokens are counted here."""
-        unit: UnitResult = unpack(answer, self._names)
+        unit: UnitResult = unpack(answer, self.names)
         self.runtime.episode_counts.replay(unit.endings)
         self.runtime.grow(unit.growth)
         if name:
@@ -166,26 +186,38 @@ class RayWorkers:
 
         Raises: RunError where one does not. ProcessDied.
         """
-        policies = [policy for policy in self.runtime.policies.values() if not policy.is_value]
-        lacking = [policy for policy in policies if member.has.get(policy.name) != _stamp(policy)]
+        lacking = [policy for policy in self.sampled() if member.has.get(policy.name) != stamp_of(policy)]
         if not lacking:
             return
-        assert self._processes is not None
         started = time.perf_counter()
         for policy in lacking:
-            idle = [m for m in self._processes.started if not m.taken and m.has.get(policy.name) != _stamp(policy)]
-            weights = self._processes.ray.put(to_arrays(policy.state()))
-            arguments = policy.name, self.source_of(policy.name), policy.version, weights
-            asked = [other.actor.update_weights.remote(*arguments) for other in idle]
+            asked = self.send(policy, [other for other in self.lacking(policy) if other in self.processes.idle])
             expected = score(policy, probe_rows(policy), token_budget=PROBE_BUDGET)
-            for other, answer in zip(idle, asked, strict=True):
-                check_scores(policy, self._processes.answer(other, answer), expected)
-                other.has[policy.name] = _stamp(policy)
+            for other, answer in asked:
+                check_scores(policy, self.processes.answer(other, answer), expected)
+                other.has[policy.name] = stamp_of(policy)
         self._seconds["sync"] += time.perf_counter() - started
+
+    def sampled(self) -> list[Policy]:
+        """The policies that workers have."""
+        return [policy for policy in self.runtime.policies.values() if not policy.is_value]
+
+    def lacking(self, policy: Policy) -> list[Member]:
+        """The workers that were not sent a policy's newest weights."""
+        stamp = stamp_of(policy)
+        return [member for member in self.processes.started if member.has.get(policy.name) != stamp]
+
+    def send(self, policy: Policy, members: Sequence[Member]) -> list[tuple[Member, Any]]:
+        """Send a policy's weights to workers. Returns: each with its scores of a probe, to come."""
+        weights = self.processes.ray.put(to_arrays(policy.state()))
+        arguments = policy.name, self.source_of(policy.name), policy.version, weights
+        return [(member, member.actor.update_weights.remote(*arguments)) for member in members]
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
-    def _started(self) -> Processes:
+    @property
+    def processes(self) -> Processes:
+        """The workers' processes. They start with the first call."""
         if self._processes is None:
             ray = connect(self.settings)
             actor = ray.remote(WorkerProcess).options(**resources(self.settings))
@@ -201,12 +233,17 @@ class RayWorkers:
 
     def close(self) -> None:
         """End the workers."""
+        if self._units is not None:
+            with suppress(Exception):  # whatever ends the run was raised already
+                self._units.pause()
         if self._processes is not None:
             self._processes.close()
         self._processes = None
 
     def metrics(self) -> dict[str, float]:
         """Of the time since the last call. `cluster/busy`: the share of the workers' time in which they rolled out."""
+        if self._units is not None:
+            self._seconds["rollout"], self._since = time.perf_counter() - self._since, time.perf_counter()
         if self._processes is None or not self._seconds["rollout"]:
             return {}
         spent = self._seconds["rollout"] * self.settings.workers
@@ -218,11 +255,6 @@ class RayWorkers:
         }
         self._seconds, self._processes.most_waiting = dict.fromkeys(self._seconds, 0.0), 0
         return metrics
-
-
-def _stamp(policy: Policy) -> tuple[int, int]:
-    """Tells a policy's weights from all others that it had in this run."""
-    return policy.version, policy.num_loads
 
 
 def _portable(error: Exception) -> Exception:

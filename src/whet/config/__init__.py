@@ -29,7 +29,7 @@ from whet.config.losses import (
 )
 from whet.config.parts import LearningConfig, ModelConfig, PolicyEvaluation, SamplingConfig
 from whet.config.reads import check_all_read, read_all, unread
-from whet.config.regimes import FreshData, OffPolicy
+from whet.config.regimes import AsyncData, FreshData, OffPolicy
 from whet.config.runs import CriticRunConfig, PolicyRunConfig, RunConfig, TrainingConfig
 from whet.config.schedule import Constant, Gate, Gated, Gates, Linear, Schedule, Steps, advanced, after_step, value_at
 from whet.config.scheduled import Scheduled, config_at, counted, possible, schedulable
@@ -37,6 +37,7 @@ from whet.config.show import describe, difference, to_yaml
 
 __all__ = [
     "Aggregation",
+    "AsyncData",
     "BalancedBounds",
     "BoundRange",
     "CispoLoss",

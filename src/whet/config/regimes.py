@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from whet.config.base import Config
+from whet.config.inputs import InputFile
 
 
 class FreshData(Config):
@@ -31,4 +32,16 @@ class PartialData(Config):
     """Tokens that a reply may grow in one step."""
 
 
-OffPolicy = Annotated[FreshData | ReplayData | PartialData, Field(discriminator="kind")]
+class AsyncData(Config):
+    """Rollouts go on while the policy trains. Needs cluster.workers, or engine.kind=vllm."""
+
+    kind: Literal["async"] = "async"
+    max_age: int = Field(2, ge=1, le=1000)
+    """Steps that rollouts may be old where they are trained on. An update waits for those that would come out older
+    after it; none is thrown away."""
+    log: InputFile | None = None
+    """The async.jsonl of another run, whose order of rollouts is to be repeated, to the same bits where whet's own
+    engine samples. Needs no workers. null: none."""
+
+
+OffPolicy = Annotated[FreshData | ReplayData | PartialData | AsyncData, Field(discriminator="kind")]

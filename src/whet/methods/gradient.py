@@ -158,7 +158,7 @@ class Gradient:
             f"{updates} {'update' if updates == 1 else 'updates'} of {min(rows, learning.minibatch_rows)} rows; "
             f"{learning.rate_said}",
         ]
-        waits = config.off_policy.staleness if config.off_policy.kind == "replay" else 0
+        waits = getattr(config.off_policy, "staleness", 0) or getattr(config.off_policy, "max_age", 0)
         if (bounds := balanced_bounds_of(config_at(config, waits + 1))) is not None:
             lines.append(reach.in_advance(bounds, None if config.advantage == "gae" else waits + 1))
         is_on_policy = updates == 1 and (config.proximal or config.off_policy.kind == "none")

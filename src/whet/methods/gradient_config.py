@@ -22,6 +22,10 @@ from whet.config import (
     ValueConfig,
 )
 from whet.config.acts import ActsWhen
+from whet.config.schedule import Gated
+
+ROLLED_OUT = ("sampling", "max_turns", "rewards")
+"""Settings by which rollouts differ."""
 
 
 class GradientConfig(Scheduled):
@@ -74,3 +78,20 @@ class GradientConfig(Scheduled):
             yield problem
         if self.off_policy.kind == "replay" and self.off_policy.staleness >= self.num_steps:
             yield "off_policy.staleness has to be less than num_steps, or nothing would ever be trained on"
+        if self.off_policy.kind == "async":
+            yield from _async_problems(self)
+
+
+def _async_problems(config: GradientConfig) -> Iterator[str]:
+    """What hinders rollouts from going on while the policy trains, a sentence each. Look-ups count as no read."""
+    settings = config.__dict__
+    engine = settings["engine"].__dict__
+    if engine["rollout"] == "free" and engine["latency"] is None:
+        yield "off_policy.kind = async does not go with engine.latency = null: rollouts would depend on a second log"
+    for key, schedule in settings["schedule"].items():
+        if key == "group_size" or (key.partition(".")[0] in ROLLED_OUT and isinstance(schedule, Gated)):
+            which = "" if key == "group_size" else ", where it waits for a metric"
+            yield (
+                f"schedule.{key} does not go with off_policy.kind = async{which}: rollouts of several steps are under "
+                "way at one time"
+            )

@@ -43,7 +43,7 @@ def whole(
         episodes += runtime.by_task(rollout, tasks, num_samples=group_size)
         if not resample or sum(map(differ, map(graded, episodes))) >= wanted:
             break
-    return _sampled(episodes, {"group/sampled": float(len(episodes))} if resample else {})
+    return sampled_of(episodes, {"group/sampled": float(len(episodes))} if resample else {})
 
 
 def in_parts(
@@ -95,10 +95,15 @@ def in_parts(
         "buffer/unfinished": float(sum(map(goes_on, queue))),
         "buffer/finished_groups": float(len(finished)),
     }
-    return _sampled(rolled_out, metrics)
+    return sampled_of(rolled_out, metrics)
 
 
-def _sampled(episodes: Sequence[Sequence[Episode]], metrics: dict[str, float]) -> Sampled:
+def sampled_of(episodes: Sequence[Sequence[Episode]], metrics: dict[str, float]) -> Sampled:
+    """What a step sampled, by its groups.
+
+    Args:
+        metrics: more of them.
+    """
     every = [episode for group in episodes for episode in group]
     failed = sum(episode.outcome in FAULTS for episode in every)
     counts = {**failures(every), "grader/reply_exhausted": float(num_exhausted(every))}

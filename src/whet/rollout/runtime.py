@@ -51,6 +51,10 @@ class Pool(Protocol):
         """As `Runtime.roll_out`, for calls that are cut into units."""
         ...
 
+    def units(self) -> Any:
+        """The workers, as a `whet.rollout.async_units.UnitPool`."""
+        ...
+
     def close(self) -> None:
         """End the workers."""
         ...
@@ -280,16 +284,25 @@ class Runtime(Mapping[str, Any]):
             more: as in `whet.rollout.retries.with_retries`.
         Raises: TooManyFaults, and as `roll_out`.
         """
+        calls = self.calls_by_task(rollout, tasks, num_samples=num_samples, **more)
+        return self.in_groups(self.roll_out(calls), num_samples)
+
+    def calls_by_task(
+        self, rollout: Callable[..., Rollout[Episode]], tasks: Sequence[Any], *, num_samples: int = 1, **more: Any
+    ) -> list[Call[Episode]]:
+        """The calls of `by_task`, before they are rolled out."""
         faults = self.faults
-        rollouts = [
+        return [
             partial(
                 with_retries, rollout, task, i, self.episode_counts, stride=num_samples, retries=faults.retries, **more
             )
             for task in tasks
             for i in range(num_samples)
         ]
-        episodes = self.roll_out(rollouts)
-        groups = [episodes[at : at + num_samples] for at in range(0, len(episodes), num_samples)]
+
+    def in_groups(self, episodes: Sequence[Episode], num_samples: int) -> list[list[Episode]]:
+        """The episodes of each task. Says where members of a group began with other prompts."""
+        groups = [list(episodes[at : at + num_samples]) for at in range(0, len(episodes), num_samples)]
         if problem := next(filter(None, map(unequal_start, groups)), None):
             self.say_unequal(problem)
         return groups

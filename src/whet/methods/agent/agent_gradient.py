@@ -27,6 +27,7 @@ from whet.methods.agent.agent_gradient_config import CLONED, AgentGradientConfig
 from whet.methods.agent.base import BY_SUCCESS, SHARE, AgentAlgorithm, AgentEvaluator, agent_spec
 from whet.methods.agent.names import ROWS
 from whet.methods.agent.turn_credit import ScoredEpisode, TurnCredit, assign_turn_credit, assign_turn_credit_with_values
+from whet.methods.ahead import Ahead
 from whet.methods.base import RunContext
 from whet.methods.environment_tasks import ENVIRONMENT, parts
 from whet.methods.evaluator import Metrics, Traces
@@ -36,6 +37,7 @@ from whet.methods.report_specs import load_columns, load_report
 from whet.methods.sampling import kept
 from whet.report.spec import ReportSpec
 from whet.rewards import value_of
+from whet.rollout.runtime import Call
 from whet.trainer.loop import Batch, Phase
 from whet.trainer.phase import Budget
 from whet.trainer.watch import Signs
@@ -151,6 +153,8 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
                 f"credit.per = gigpo compares turns within a group, and advantage = {config.advantage!r} does not: "
                 "take grpo, dr_grpo, rloo or another that does, or credit.per = turn"
             )
+        is_async = config.off_policy.kind == "async" and run.trains
+        self.ahead = Ahead(config, run, self._tasks, self._calls) if is_async else None
         if run.trains:
             self.rollouts.check_shares("prompts_per_step", config.prompts_per_step)
             self.say_openings()
@@ -166,18 +170,12 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
 
     def _collect(self, step: int) -> Batch:
         """Roll out, reward, assign credit; then choose the rows to train on now."""
-        config = self.at(step)
-        rollout = self.rollouts.rollout(
-            POLICY,
-            "train",
-            step,
-            max_turns=config.max_turns,
-            sampling=config.sampling,
-            keeps_states=config.credit.per == "gigpo",
-        )
-        groups = self.run.runtime.by_task(
-            rollout, self.rollouts.drawn(step, config.prompts_per_step), num_samples=config.group_size
-        )
+        config, ages = self.at(step), dict[str, float]()
+        if self.ahead is not None:
+            groups, ages = self.ahead.groups(step)
+        else:
+            runtime = self.run.runtime
+            groups = runtime.in_groups(runtime.roll_out(self._calls(step, self._tasks(step))), config.group_size)
         scored = [[self.scored(episode, config.rewards) for episode in kept(group)] for group in groups]
         episodes = [[episode for episode in group if episode is not None] for group in scored]
         assigned = self._assign_credit(config, episodes)
@@ -191,11 +189,28 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
             **self._metrics(episodes, mute, config, taught),
             **failures(every),
             **self.gradient.buffer_metrics(),
+            **ages,
             **assigned.metrics,
         }
         num_failed = len(every) - len(mute) - sum(map(len, episodes))
         traces = self._traces(step, episodes, assigned)
         return Batch(rows, metrics, traces, signs=[self._signs(episodes, num_failed, taught)])
+
+    def _tasks(self, step: int) -> list[Task]:
+        return self.rollouts.drawn(step, self.config.prompts_per_step)
+
+    def _calls(self, step: int, tasks: Sequence[Task]) -> list[Call[Episode]]:
+        """The episodes of some of a step's tasks."""
+        config = self.at(step)
+        rollout = self.rollouts.rollout(
+            POLICY,
+            "train",
+            step,
+            max_turns=config.max_turns,
+            sampling=config.sampling,
+            keeps_states=config.credit.per == "gigpo",
+        )
+        return self.run.runtime.calls_by_task(rollout, tasks, num_samples=config.group_size)
 
     def scored(self, episode: Episode, added: Mapping[str, float] | None = None) -> ScoredEpisode | None:
         """An episode with its reward in [0, 1], by its environment's scale, and what terms of the user's add. A turn's

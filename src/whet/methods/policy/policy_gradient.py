@@ -10,7 +10,7 @@ The methods differ in settings alone: each is one of `presets`. Their papers sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from whet.config.losses import VALUE_MODEL
@@ -30,15 +30,18 @@ from whet.credit import (
     reward_metrics,
     rewarded,
 )
+from whet.methods.ahead import Ahead
 from whet.methods.base import RunContext
 from whet.methods.gradient import Gradient
 from whet.methods.gradient_config import GradientConfig
 from whet.methods.names import POLICY
 from whet.methods.policy.policy_gradient_config import PolicyGradientConfig
-from whet.methods.sampling import Sampled, batches_of, in_parts, whole
+from whet.methods.sampling import Sampled, batches_of, in_parts, sampled_of, whole
 from whet.methods.solvers import BY_BEST, PolicyAlgorithm, reply_traces, solve_rollout, solver_spec
 from whet.report.spec import ReportSpec
+from whet.rollout.runtime import Call
 from whet.trainer.loop import Batch, Phase
+from whet.types import Episode, Task
 
 HEADLINE = ("reward/mean", "reward/correct", "entropy", "group/no_signal")
 
@@ -57,6 +60,8 @@ class PolicyGradient(PolicyAlgorithm[PolicyGradientConfig]):
         super().__init__(config, run)
         self.gradient = Gradient(config, self.run.loop, length=config.sampling.max_new_tokens)
         self.advantage = self.gradient.advantage
+        is_async = config.off_policy.kind == "async" and run.trains
+        self.ahead = Ahead(config, run, self._tasks, self._calls) if is_async else None
 
     def phases(self) -> Iterator[Phase]:
         yield self.evaluator.before()
@@ -87,12 +92,23 @@ class PolicyGradient(PolicyAlgorithm[PolicyGradientConfig]):
     def _sampled(self, config: PolicyGradientConfig, step: int) -> Sampled:
         """The step's replies, by the off-policy regime."""
         rollout = solve_rollout(self, POLICY, "train", step, sampling=config.sampling)
-        tasks = self.run.next_tasks(step, config.prompts_per_step)
+        tasks = self._tasks(step)
         if config.off_policy.kind == "partial":
             queue, budget = self.run.loop.store.episodes("unfinished"), config.off_policy.budget
             return in_parts(rollout, self.run.runtime, tasks, config.group_size, queue=queue, step=step, budget=budget)
+        if self.ahead is not None:
+            return sampled_of(*self.ahead.groups(step))
         batches = batches_of(tasks, self.run.tasks["train"], config.seed, step, config.resample)
         return whole(rollout, self.run.runtime, batches, config.group_size, resample=config.resample > 0)
+
+    def _tasks(self, step: int) -> list[Task]:
+        return self.run.next_tasks(step, self.config.prompts_per_step)
+
+    def _calls(self, step: int, tasks: Sequence[Task]) -> list[Call[Episode]]:
+        """The replies to some of a step's tasks, for asynchronous training."""
+        config = self.at(step)
+        rollout = solve_rollout(self, POLICY, "train", step, sampling=config.sampling)
+        return self.run.runtime.calls_by_task(rollout, tasks, num_samples=config.group_size)
 
     def _assign_credit(self, config: PolicyGradientConfig, groups: list[list[ScoredSegment]]) -> AssignedCredit:
         reference = self.gradient.reference(config)

@@ -41,6 +41,8 @@ def _problems(config: PolicyGradientConfig) -> Iterator[str]:
         yield "overlong has to be less than sampling.max_new_tokens: else every reply is penalised"
     if config.resample and regime == "partial":
         yield "resample does not go with off_policy.kind = partial: unfinished groups cannot be replaced"
+    if config.resample and regime == "async":
+        yield "resample does not go with off_policy.kind = async: more batches of a step would wait for one another"
     if config.resample and config.group_size < 2:
         yield "resample looks for groups whose scores differ, so group_size has to be 2 at least"
     if regime == "partial" and any(key.partition(".")[0] == "sampling" for key in config.__dict__["schedule"]):

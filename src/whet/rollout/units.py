@@ -1,4 +1,4 @@
-"""Units of rollouts: how they travel to a worker, are rolled out there, and come home."""
+"""Units of rollouts: how they travel to a worker, are rolled out there or here, and come home."""
 
 from __future__ import annotations
 
@@ -61,3 +61,10 @@ def run_unit(parcel: bytes, runtime: Runtime, recorded: Recorded | None = None) 
         if not name.startswith(OF_EPISODES)
     }
     return UnitResult(results, records.records, growth, lines[0]["arrivals"] if lines else {})
+
+
+def roll_out_unit(calls: Sequence[Call[Any]], runtime: Runtime) -> UnitResult:
+    """Roll out a unit in the run's own process, whose counts its tokens are in already."""
+    records, names = EpisodeRecords(), tokenizers(runtime)
+    parcel = pack_unit(calls, runtime, names, {})
+    return UnitResult(runtime.roll_out(unpack(parcel, {**names, COUNTS: records})), records.records, {})
