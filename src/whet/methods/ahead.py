@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from whet.config import AsyncData, ConfigError, RunConfig
+from whet.config import AsyncData, ConfigError
+from whet.config.parts import ClusterConfig
 from whet.methods.base import RunContext
 from whet.methods.gradient_config import GradientConfig
 from whet.methods.names import POLICY
@@ -48,15 +49,21 @@ class Ahead:
         tasks: Callable[[int], Sequence[Any]],
         calls: Callable[[int, Sequence[Any]], list[Call[Episode]]],
     ) -> None:
-        assert isinstance(config, RunConfig)
         assert isinstance(config.off_policy, AsyncData)
+        general: Any = config  # each method's config is of a run too
+        cluster: ClusterConfig = general.cluster
+        self.is_on_servers = general.engine.kind == "vllm" and config.off_policy.log is None
+        if not (cluster.workers or self.is_on_servers or config.off_policy.log is not None):
+            raise ConfigError(
+                "off_policy.kind = async needs processes that roll out while this one trains: set cluster.workers, or "
+                "engine.kind=vllm with engine.urls; off_policy.log=FILE repeats a run without them"
+            )
         self.run, self.tasks, self.calls = run, tasks, calls
         self.group_size, self.regime, self.num_steps = config.group_size, config.off_policy, config.num_steps
         num_tasks = len(tasks(1))
-        self.tasks_a_unit = tasks_a_unit(num_tasks, config.group_size, config.cluster.rollouts_a_unit)
+        self.tasks_a_unit = tasks_a_unit(num_tasks, config.group_size, cluster.rollouts_a_unit)
         self.size = num_tasks // self.tasks_a_unit
         self.record = self._read(self.regime.log) if self.regime.log is not None else None
-        self.on_servers = config.engine.kind == "vllm" and self.record is None
         self.versions: dict[int, int] = {}
         """The policy's version at each step's begin, as far back as units go."""
         self._units: AsyncUnits | None = None
@@ -136,6 +143,6 @@ class Ahead:
 
 
 def tasks_a_unit(num_tasks: int, group_size: int, rollouts_a_unit: int | None) -> int:
-    """Tasks of a unit: the most that divide a step's tasks with no more rollouts than `cluster.unit`, and 1 at least."""
+    """Tasks of a unit: the most that divide a step's tasks, with no more rollouts than `cluster.unit`. At least 1."""
     most = (rollouts_a_unit or 1) // group_size
     return max((count for count in range(1, most + 1) if num_tasks % count == 0), default=1)

@@ -78,7 +78,7 @@ class AsyncUnits:
 
         Raises: what a rollout raised. RunError.
         """
-        schedule, started, held_s = self.schedule, time.perf_counter(), 0.0
+        schedule, held_s = self.schedule, 0.0
         self.pool.pause()
         if schedule.is_training:
             schedule.trained()
@@ -99,11 +99,10 @@ class AsyncUnits:
             self.runtime.grow(result.growth)
         self.write({"step": step, "units": [list(pair) for pair in batch]})
         metrics = _metrics(step, batch) | {
-            "age/wait_s": time.perf_counter() - started,
-            "age/held_s": held_s,
-            "age/units_ready": float(num_ahead),
-            "age/units_open": float(len(schedule.open)),
-            "age/units_lost": float(schedule.num_lost),
+            "time/held": held_s,
+            "buffer/units": float(num_ahead),
+            "buffer/units_open": float(len(schedule.open)),
+            "buffer/units_lost": float(schedule.num_lost),
         }
         return batch, [result.results for result in results], metrics
 
