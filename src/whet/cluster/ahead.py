@@ -139,7 +139,8 @@ class _Turns:
     """A thread that takes in units and begins others."""
 
     def __init__(self, turn: Callable[[float], None]) -> None:
-        self._turn, self._error, self._is_over = turn, None, threading.Event()
+        self._turn, self._is_over = turn, threading.Event()
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="units of rollouts", daemon=True)
         self._thread.start()
 
@@ -148,7 +149,7 @@ class _Turns:
             while not self._is_over.is_set():
                 self._turn(WAIT_S)
         except BaseException as error:  # raised again in the run's own thread
-            self._error: BaseException | None = error
+            self._error = error
 
     def stop(self) -> None:
         """Raises: what a turn raised."""

@@ -64,6 +64,8 @@ class VllmEngine:
         self._num_sent = 0
         self._open: dict[int, tuple[Request, Wrote | None, Future[Answer]]] = {}
         self._gone: set[int] = set()
+        self.goes_on = False
+        """Whether open requests go on by new weights, in asynchronous training. False: none may be open then."""
         self._replies: Counter[str] = Counter()
         """Since the last update, by server."""
 
@@ -175,6 +177,8 @@ class VllmEngine:
         """Score some of the replies again. Raises: ServerError where a server's logprobs are others."""
         chosen: list[tuple[Server, Completion, Row]] = []
         for request, (server, done) in answers:
+            if any(version != self.policy.version for version, _ in done.runs):
+                continue  # older weights wrote it, in part or wholly, which nobody holds any more
             if self._replies[server.url] % RESCORED == 0:
                 temperature = request.sampling.temperature or 1.0
                 row = tail_row(self.policy.name, request.context, done.tokens, 0.0, temperature=temperature)
@@ -228,7 +232,7 @@ class VllmEngine:
 
         Raises: RuntimeError where requests are open. RunError where a server does not hold them.
         """
-        if self._open:
+        if self._open and not self.goes_on:
             raise RuntimeError(f"weights of {self.policy.name} were to change while {len(self._open)} requests ran")
         self._num_sent += 1
         label = f"{self.policy.name}:{version}:{self.servers.nonce}{self._num_sent}"
@@ -236,7 +240,7 @@ class VllmEngine:
         self._save(folder, source)
         former, self._held = self._held, Held(self.policy, version, label, folder)
         self._replies.clear()
-        self.servers.hold(self._held)
+        self.servers.hold(self._held, goes_on=self.goes_on)
         if former is not None:
             shutil.rmtree(former.folder, ignore_errors=True)
 

@@ -165,9 +165,11 @@ class Server:
 
     # --- weights ------------------------------------------------------------------------------------------------------
 
-    async def sync(self, folder: str, label: str) -> None:
+    async def sync(self, folder: str, label: str, *, is_writing: bool = False) -> None:
         """Load a folder's weights under a label. Replies under way wait, and go on with the new ones.
 
+        Args:
+            is_writing: whether there are any. Their keys and values are computed again by the new weights.
         Raises: ServerLost, ServerError: it may hold anything then.
         """
         await self.call("pause", "/pause?mode=keep", {})
@@ -179,7 +181,8 @@ class Server:
             rpc = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
             await self.call("update weights", "/collective_rpc", rpc)
             await self.call("finish the update", "/update_weight_version", {"new_version": label})
-        emptied = await self.call("empty its cache", "/reset_prefix_cache", {})
+        more = "?reset_running_requests=true" if is_writing else ""
+        emptied = await self.call("empty its cache", f"/reset_prefix_cache{more}", {})
         if isinstance(emptied, Mapping) and emptied.get("success") is False:
             raise ServerError(
                 f"the server {self.url} did not empty its cache, which holds keys and values of the old weights: "

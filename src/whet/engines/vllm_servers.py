@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -103,16 +103,18 @@ class Servers:
 
     # --- weights ------------------------------------------------------------------------------------------------------
 
-    def hold(self, held: Held) -> None:
+    def hold(self, held: Held, *, goes_on: bool = False) -> None:
         """See that all servers hold these weights, and prove it by a probe.
 
+        Args:
+            goes_on: whether requests of the same policy that are open go on by the new weights.
         Raises: RunError where one does not, or where other weights have requests open.
         """
         if self.held is held:
             if self.lost:
                 self.revive(waits=not self.alive)
             return
-        if self.num_open:
+        if self.num_open and not (goes_on and self.held is not None and self.held.policy is held.policy):
             raise RunError(
                 f"servers of vLLM hold one model at a time, and {self.num_open} requests are open where "
                 f"{held.policy.title} is to be sampled: set engine.rollout=lockstep"
@@ -144,7 +146,7 @@ class Servers:
         probe = new_probe(held.policy, self._rng)
 
         async def sync(server: Server) -> Answers:
-            await server.sync(str(held.folder), held.label)
+            await server.sync(str(held.folder), held.label, is_writing=self.num_open > 0)
             return await self._answers(server, probe, held)
 
         for server, answers in zip(servers, self._each(servers, sync), strict=True):
@@ -205,6 +207,11 @@ class Servers:
         versions: Mapping[str, int] = {held.label: held.version}
         return Sent(request, f"{prefix}{self._num_asked}", prefix, versions)
 
+    def _since(self, held: Held) -> dict[str, int]:
+        """Versions of the weights that were sent from these on, by label: newer ones may go on with a reply."""
+        labels = list(self.labels)
+        return {label: self.labels[label] for label in labels[labels.index(held.label) :]}
+
     async def reply(self, request: Request, held: Held) -> tuple[Server, Completion]:
         """Ask the server with the fewest requests. Raises: NoServer, ServerError."""
 
@@ -229,11 +236,11 @@ class Servers:
             reply = await server.generate(body_of(request, sent.id, held.policy.stop_ids))
             self._check_new(reply, server)
             try:
-                return read_reply(reply, sent, held.policy, server.url)
+                return read_reply(reply, replace(sent, versions=self._since(held)), held.policy, server.url)
             except Aborted:  # a cut is no stop: what came is dropped, and the same seed is asked again
                 continue
             except ServerError:
-                if (label := await server.weight_label()) == held.label:
+                if (label := await server.weight_label()) in self._since(held):
                     raise
                 raise ServerLost(
                     f"the server {server.url} was started again: it has weights labelled {label!r}, and was given "

@@ -24,6 +24,7 @@ from whet.rollout.async_units import (
     read_log,
 )
 from whet.rollout.runtime import Call
+from whet.rollout.server_units import ServerUnits
 from whet.rollout.unit_schedule import Batch, RecordedSchedule, UnitSchedule
 from whet.tasks.files import DataError, parse_json, read_text
 from whet.types import Episode, Task
@@ -52,7 +53,7 @@ class Ahead:
         assert isinstance(config.off_policy, AsyncData)
         general: Any = config  # each method's config is of a run too
         cluster: ClusterConfig = general.cluster
-        self.is_on_servers = general.engine.kind == "vllm" and config.off_policy.log is None
+        self.is_on_servers = general.engine.kind == "vllm"
         if not (cluster.workers or self.is_on_servers or config.off_policy.log is not None):
             raise ConfigError(
                 "off_policy.kind = async needs processes that roll out while this one trains: set cluster.workers, or "
@@ -118,7 +119,7 @@ class Ahead:
         runtime = self.run.runtime
         if runtime.pool is not None:
             return runtime.pool.units()
-        return LocalUnits(runtime)
+        return ServerUnits(runtime, POLICY) if self.is_on_servers else LocalUnits(runtime)
 
     def _calls_of(self, unit: int) -> list[Call[Episode]]:
         step, part = unit // self.size + 1, unit % self.size

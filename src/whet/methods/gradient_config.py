@@ -86,6 +86,13 @@ def _async_problems(config: GradientConfig) -> Iterator[str]:
     """What hinders rollouts from going on while the policy trains, a sentence each. Look-ups count as no read."""
     settings = config.__dict__
     engine = settings["engine"].__dict__
+    if engine["kind"] == "vllm" and engine["rollout"] == "free":
+        yield "off_policy.kind = async on servers asks each for its answer as it comes: leave out engine.rollout=free"
+    if engine["kind"] == "vllm" and settings["off_policy"].__dict__["log"] is not None:
+        yield (
+            "off_policy.log does not go with engine.kind = vllm: servers go on with a reply by newer weights, at a "
+            "moment that no log holds"
+        )
     if engine["rollout"] == "free" and engine["latency"] is None:
         yield "off_policy.kind = async does not go with engine.latency = null: rollouts would depend on a second log"
     for key, schedule in settings["schedule"].items():

@@ -176,7 +176,12 @@ def from_info(info: Mapping[str, Any], episodes: Sequence[Episode]) -> UnitResul
     """The unit again."""
     task = episodes[0].task
     endings = [
-        Ended(outcome, again, None if reason is None else Episode(task, (), outcome, reason), trace)
+        Ended(
+            outcome,
+            again,
+            None if reason is None else Episode(task=task, segments=(), outcome=outcome, reason=reason),
+            trace,
+        )
         for outcome, again, trace, reason in info["endings"]
     ]
     return UnitResult(list(episodes), endings, info["growth"])

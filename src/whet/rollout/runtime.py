@@ -262,7 +262,7 @@ class Runtime(Mapping[str, Any]):
                 return roll_out(rollouts, self, beat=self.watchdog.beat)
             try:
                 with self._clock(label) as clock:
-                    results = roll_out_free(rollouts, _FreeServices(self), clock, beat=self.watchdog.beat)
+                    results = roll_out_free(rollouts, FreeServices(self), clock, beat=self.watchdog.beat)
             finally:
                 for _, engine in self._engines.values():
                     engine.restart()  # weights may change before the next call
@@ -308,7 +308,7 @@ class Runtime(Mapping[str, Any]):
         return groups
 
 
-class _FreeServices(Mapping[str, Service]):
+class FreeServices(Mapping[str, Service]):
     """A runtime's services for the free-running driver, which asks them one ticket at a time."""
 
     def __init__(self, runtime: Runtime) -> None:
