@@ -50,7 +50,7 @@ class RayUnits:
         """By worker, those that were not looked at yet, the oldest first."""
         self._owed: dict[int, list[Probe]] = {}
         """By unit, those of weights that its worker was sent before."""
-        self._turns: _Turns | None = None
+        self._turns: Turns | None = None
         self._trains = False
         """Whether the policy may be changing: no weights are sent then."""
 
@@ -126,7 +126,7 @@ class RayUnits:
 
     def go_on(self, turn: Callable[[float], None]) -> None:
         self._trains = True
-        self._turns = _Turns(turn)
+        self._turns = Turns(turn)
 
     def pause(self) -> None:
         turns, self._turns = self._turns, None
@@ -135,7 +135,7 @@ class RayUnits:
         self._trains = False
 
 
-class _Turns:
+class Turns:
     """A thread that takes in units and begins others."""
 
     def __init__(self, turn: Callable[[float], None]) -> None:

@@ -61,6 +61,7 @@ class AsyncUnits:
     Args:
         calls: the rollouts of a unit, by its number.
         write: adds a line to the log.
+        clock: seconds. A simulation has one of its own.
     """
 
     schedule: UnitSchedule
@@ -68,6 +69,7 @@ class AsyncUnits:
     runtime: Runtime
     calls: Callable[[int], Sequence[Call[Episode]]]
     write: Callable[[Mapping[str, Any]], None]
+    clock: Callable[[], float] = time.perf_counter
 
     def __post_init__(self) -> None:
         self.results: dict[int, UnitResult] = {}
@@ -89,9 +91,9 @@ class AsyncUnits:
         with self.runtime.watchdog.watching():
             self._begin()
             while not schedule.is_ready():
-                before, is_held = time.perf_counter(), schedule.has_enough
+                before, is_held = self.clock(), schedule.has_enough
                 self.turn(1.0)
-                held_s += (time.perf_counter() - before) * is_held
+                held_s += (self.clock() - before) * is_held
         batch = schedule.take()
         results = [self.results.pop(unit) for unit, _ in batch]
         for result in results:

@@ -39,6 +39,9 @@ class UnitSchedule:
     lost: list[int] = field(default_factory=list)
     """Units whose process died. They begin again, before others."""
     num_lost: int = 0
+    _open_by_step: Counter[int] = field(default_factory=Counter)
+    """How many of `open` began in each step, as those of `ended` below: a decision has to count no units."""
+    _ended_by_step: Counter[int] = field(default_factory=Counter)
 
     # --- beginning and ending -----------------------------------------------------------------------------------------
 
@@ -58,16 +61,21 @@ class UnitSchedule:
             unit = self.lost.pop(0)
         else:
             unit, self.num_begun = self.num_begun, self.num_begun + 1
-        self.open[unit] = self.step
+        self._opened(unit)
         return unit
+
+    def _opened(self, unit: int) -> None:
+        self.open[unit] = self.step
+        self._open_by_step[self.step] += 1
 
     def end(self, unit: int) -> None:
         """A unit has ended."""
-        self.ended[unit] = self.open[unit]
+        self.ended[unit] = begun = self.open[unit]
+        self._ended_by_step[begun] += 1
 
     def lose(self, unit: int) -> None:
         """A unit's process died before its end."""
-        del self.open[unit]
+        self._open_by_step[self.open.pop(unit)] -= 1
         self.lost = sorted([*self.lost, unit])
         self.num_lost += 1
 
@@ -90,15 +98,11 @@ class UnitSchedule:
         """
         if self.is_training or not self.has_enough:
             return False
-        ended, room = Counter(self.ended.values()), self.size
-        left = Counter(self.open.values())
-        for begun in sorted(ended):
-            taken = min(room, ended[begun])
-            left[begun] -= taken
-            room -= taken
-        num_due = 0
+        room, num_due = self.size, 0
         for updates, begun in enumerate(range(self.step - self.max_age, self.step + 1)):
-            num_due += left[begun]
+            taken = min(room, self._ended_by_step[begun])
+            room -= taken
+            num_due += self._open_by_step[begun] - taken
             if num_due > updates * self.size:
                 return False
         return True
@@ -106,10 +110,15 @@ class UnitSchedule:
     def take(self) -> Batch:
         """The units that the step trains on, which leave the schedule: the oldest that have ended."""
         batch = sorted(self.ended.items(), key=lambda pair: (pair[1], pair[0]))[: self.size]
-        for unit, _ in batch:
-            del self.ended[unit], self.open[unit]
-        self.is_training = True
+        self._taken(batch)
         return sorted(batch)
+
+    def _taken(self, batch: Batch) -> None:
+        for unit, begun in batch:
+            del self.ended[unit], self.open[unit]
+            self._open_by_step[begun] -= 1
+            self._ended_by_step[begun] -= 1
+        self.is_training = True
 
     def trained(self) -> None:
         """The step's update is made: the next units are of new weights."""
@@ -126,6 +135,7 @@ class UnitSchedule:
         """
         self.step, self.num_begun, self.is_training = step, num_begun, False
         self.open, self.ended, self.lost = dict(ended), dict(ended), sorted(unended)
+        self._open_by_step, self._ended_by_step = Counter(ended.values()), Counter(ended.values())
 
 
 @dataclass
@@ -152,7 +162,7 @@ class RecordedSchedule(UnitSchedule):
 
     def begin(self) -> int:
         unit = self.lost.pop(0) if self.lost else self._to_begin.pop(0)
-        self.open[unit] = self.step
+        self._opened(unit)
         self.num_begun = max(self.num_begun, unit + 1)
         return unit
 
@@ -160,8 +170,6 @@ class RecordedSchedule(UnitSchedule):
         return not (self.is_training or self._to_begin or self.lost or len(self.ended) < len(self.open))
 
     def take(self) -> Batch:
-        batch = self.record[self.step]
-        for unit, _ in batch:
-            del self.ended[unit], self.open[unit]
-        self.is_training = True
-        return list(batch)
+        batch = list(self.record[self.step])
+        self._taken(batch)
+        return batch

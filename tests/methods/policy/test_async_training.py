@@ -112,7 +112,7 @@ def test_a_unit_has_whole_groups_and_as_many_as_divide_a_step(num_tasks, group_s
         (["resample=2"], "resample does not go with off_policy.kind = async"),
         (["engine.rollout=free", "engine.latency=null"], "does not go with engine.latency = null"),
         (["schedule.group_size={kind: steps, values: [2, 4], at: [2]}"], "schedule.group_size does not go with"),
-        (["engine.kind=vllm", "engine.urls=[http://127.0.0.1:1]"], "off_policy.log does not go with engine.kind = vllm"),
+        (["engine.kind=vllm", "engine.urls=[http://127.0.0.1:1]"], "log does not go with engine.kind = vllm"),
         (["off_policy.staleness=2"], "off_policy.staleness"),
     ],
 )  # fmt: skip
