@@ -7,9 +7,9 @@ Both parts drive `AsyncUnits` and `UnitSchedule`, which `whet train` drives. Rea
 `Processes`. In the simulation the clock, the workers and the trainer are numbers.
 
 A unit takes 30 s on average (lognormal, standard deviation 0.6 of the mean); 1 % take six times as long; none takes
-over 4 times the mean. A step trains on 4 units a worker. An update takes as long as half of these (or as all of them), and new weights
-take 2 s. A worker dies once in 24 h, loses its unit, and is back a minute later. The run's own process spends 1.7 ms on
-a unit (`cluster_cost.py`). Real runs have the same figures in a 75th of the time, and nobody dies.
+over 4 times the mean. A step trains on 4 units a worker. An update takes as long as half of these (or as all of them),
+and new weights take 2 s. A worker dies once in 24 h, loses its unit, and is back a minute later. The run's own process
+spends 1.7 ms on a unit (`cluster_cost.py`). Real runs have the same figures in a 75th of the time, and nobody dies.
 """
 
 from __future__ import annotations
