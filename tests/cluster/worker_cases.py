@@ -67,7 +67,7 @@ def _kill(count: int, has_ended: threading.Event) -> None:
     rng, killed = random.Random(0), set[int]()
     while len(killed) < count and not has_ended.wait(0.05):
         members = [m for pool in POOLS if pool._processes is not None for m in pool._processes.members]
-        busy = [m.facts["pid"] for m in members if m.taken and m.facts["pid"] not in killed]
+        busy = [m.facts["pid"] for m in members if (m.taken or m.ahead) and m.facts["pid"] not in killed]
         if busy:
             killed.add(pid := rng.choice(busy))
             os.kill(pid, signal.SIGKILL)

@@ -226,7 +226,11 @@ def drift(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
         return []
     peak, stage = max(values, key=lambda pair: abs(pair[0]))
     kind = run.setting("off_policy.kind")
-    reasons = {"replay": "older weights sampled every batch", "partial": "replies go on under newer weights"}
+    reasons = {
+        "replay": "older weights sampled every batch",
+        "partial": "replies go on under newer weights",
+        "async": "rollouts go on while the policy trains",
+    }
     meant = reasons.get(str(kind)) or (run.report_spec.reused and f"it trains on {run.report_spec.reused}")
     watch, bad = STALE_KL if meant else FRESH_KL
     bad = math.inf if run.report_spec.reused else bad  # by design the distance grows with learning

@@ -47,8 +47,9 @@ def trained(folder):
     return [row for row in Logs(folder).rows("metrics.jsonl") if row["phase"] == "train" and row["step"]]
 
 
-def weights(folder, step=4):
-    return (folder / f"checkpoints/step_{step + 1:06d}/policies/policy/model.safetensors").read_bytes()
+def weights(folder):
+    newest = sorted((folder / "checkpoints").glob("step_*"))[-1]
+    return (newest / "policies/policy/model.safetensors").read_bytes()
 
 
 def untimed(rows):
