@@ -4,12 +4,12 @@
     .venv/bin/python benchmarks/async_learning.py --collect  # only reads what is there
     .venv/bin/python benchmarks/async_learning.py --seeds 500 --steps 8
 
-**How an age is made.** A run repeats a log (`off_policy.log`) in which each unit is as old as the arm says, or as old as
-the step allows at the start. So a clock decides nothing, and one process with one thread gives the same bits. All arms
-meet the same problems in the same order. Age 0 is `off_policy.kind=none`.
+**How an age is made.** A run repeats a log (`off_policy.log`) in which each unit is as old as the arm says, or as old
+as the step allows at the start. So a clock decides nothing, and one process with one thread gives the same bits. All
+arms meet the same problems in the same order. Age 0 is `off_policy.kind=none`.
 
-**What is compared.** *Last*: the mean of the test replies sampled from the last weights. *On the way*: sampled success of
-the training replies, over all steps. Differences from age 0 are paired by seed. Rates are the presets' own.
+**What is compared.** *Last*: the mean of the test replies sampled from the last weights. *On the way*: sampled success
+of the training replies, over all steps. Differences from age 0 are paired by seed. Rates are the presets' own.
 
 **Budget.** 12 runs a seed of some 60 s of CPU time each: about an hour for five seeds in one process. A run that was
 killed goes on from its last checkpoint; seeds of earlier sittings stay in the result file (`study.accumulate`).
@@ -71,8 +71,8 @@ def run_seed(root: Path, seed: int, num_steps: int, extra: Sequence[str]) -> Non
 def read_run(run: Path) -> dict[str, float | None]:
     steps = [row for row in lines_of(run) if row["phase"] == "train" and row["step"]]
     values: dict[str, float | None] = {
-        "before": rows_of(run)["before"]["avg_at_k"],
-        "last": rows_of(run)["last"]["avg_at_k"],
+        "before": rows_of(run)["before"]["average"],
+        "last": rows_of(run)["last"]["average"],
         "way": fmean(row["reward/correct"] for row in steps),
     }
     for key, (metric, _) in MEASURED.items():
@@ -89,17 +89,16 @@ def measure(seed_folder: Path) -> dict[str, Any]:
 def markdown(result: Mapping[str, Any]) -> str:
     table = result["found"]
     lines = ["# Learning by the age of rollouts", "",
-             f"Seeds {', '.join(map(str, table['seeds']))}; {table['settings']['steps']} steps. In percent, mean ± half "
-             "width of a 95 % t interval over seeds; differences are paired by seed.", "",
+             f"Seeds {', '.join(map(str, table['seeds']))}; {table['settings']['steps']} steps. In percent, mean ± "
+             "half width of a 95 % t interval over seeds; differences are paired by seed.", "",
              "| method | age | before | last | last − age 0 | on the way | effective samples | age, updates |",
              "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for name, by_age in table["values"].items():
         for age, values in by_age.items():
             lead = "–" if age == "0" else cell(minus(values["last"], by_age["0"]["last"]), sign=True)
-            lines.append(
-                f"| {name} | {age} | {cell(values['before'])} | {cell(values['last'])} | {lead} | {cell(values['way'])} | "
-                f"{cell(values['effective'])} | {cell(values['age'], scale=1)} |"
-            )
+            shown = [cell(values["before"]), cell(values["last"]), lead, cell(values["way"])]
+            shown += [cell(values["effective"]), cell(values["age"], scale=1)]
+            lines.append(f"| {name} | {age} | {' | '.join(shown)} |")
     return "\n".join([*lines, "", *made_with(table), "", f"Command: `{result['command']}`.", ""])
 
 
