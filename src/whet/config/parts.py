@@ -191,6 +191,10 @@ class EngineConfig(Config):
     correct: Annotated[bool, ActsUnless("products", "float32")] = True
     """Compare the update's ratios with the weights that the step starts from, and weigh each token by how these and the
     sampler differ: at most 2 (truncated importance sampling). A method's own proximal=true comes first."""
+    draft: Annotated[int, ActsWhen("kind", "local")] = Field(0, ge=0, le=64)
+    """Tokens at most that are drafted for a reply from what it repeats of its own text, and verified in one pass. Only
+    where few replies are left, so it is for long tails, and for a reply at a time. Replies are the same tokens;
+    logprobs differ by rounding. 0: no drafts."""
     rollout: Literal["lockstep", "free"] = "lockstep"
     """lockstep: a service answers all rollouts that ask it before any continues. free: each continues as soon as its
     own answer is there. Use it for rollouts of many turns, or that wait for something slow."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from whet.engines.drafts import Drafts, next_tokens
 from whet.engines.memory import SlotMemory
 from whet.engines.products import Products, packing_of
 from whet.engines.protocol import Weights, Wrote
@@ -34,6 +35,7 @@ class LocalEngine:
         prefill_tokens: context tokens of one prefill pass, padding included.
         prefix_bytes: for keys and values of replies that a later request may go on from.
         products: what the model's products are computed in. Another kind than float32 takes a copy of the weights.
+        draft: tokens at most that a pass drafts for a row (see `whet.engines.drafts`). 0: no drafts.
     Raises: ConfigError where model or machine cannot compute such products.
     """
 
@@ -48,9 +50,10 @@ class LocalEngine:
         prefill_tokens: int = 16384,
         prefix_bytes: int = 2**30,
         products: Products = "float32",
+        draft: int = 0,
     ) -> None:
         self.policy, self.max_rows, self.prefill_tokens = policy, max_rows, prefill_tokens
-        self.prefix_bytes = prefix_bytes
+        self.prefix_bytes, self.draft = prefix_bytes, draft
         self._stream: Stream | None = None
         self.packing = packing_of(policy, products)
         self.runner = runner_of(policy, self.packing)
@@ -82,6 +85,7 @@ class LocalEngine:
         longest = max(len(r.context) + r.sampling.max_new_tokens for r in requests)
         memory = SlotMemory(num_rows, longest, self.num_layers)
         running = Running(requests, num_rows, max(r.sampling.max_new_tokens for r in requests), self.policy)
+        drafts = Drafts(self.draft)
         with self.policy.active():
             self.runner.begin(longest)
             while waiting or running.count:
@@ -91,14 +95,13 @@ class LocalEngine:
                     self._admit(waiting[-free:][::-1], running, memory)
                     del waiting[-free:]
                 else:
-                    memory.point_at(running.positions_R[: running.count])
-                    hidden = self.runner.decode(running.last_R[: running.count], memory)
-                    running.sample(self.runner.head(hidden), first=0)
+                    next_tokens(self.runner, running, memory, drafts)
                 ended = running.collect(memory, running.ending())
                 for reason in running.constraints.failed.values():
                     raise ConstraintError(reason)
                 for index, completion in ended:
                     done[index] = completion
+                    drafts.forget(index)
         return [completion for completion in done if completion is not None]
 
     def _admit(self, admitted: list[int], running: Running, memory: SlotMemory) -> None:
@@ -128,6 +131,7 @@ class LocalEngine:
                 max_rows=self.max_rows,
                 prefill_tokens=self.prefill_tokens,
                 prefix_bytes=self.prefix_bytes,
+                draft=self.draft,
             )
         return self._stream
 
