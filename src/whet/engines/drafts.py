@@ -1,12 +1,14 @@
-"""Drafts by prompt lookup: several tokens of a row in one pass, where the row repeats what it has read or written.
+"""Drafts by prompt lookup: several tokens of a row in one pass, where the row repeats what was written before.
 
-The last tokens of a row are looked up in its own context and reply, and what followed there is the draft (prompt lookup,
-Saxena, 2023). One pass computes all of it. The engine has a uniform number for each position, so each position's token
-is drawn as it would be without drafts. A drafted token counts where the drawn one equals it, and the first one that
-differs is the reply's next token. Replies are thus the same tokens. Logprobs differ by rounding, as they do between
-batches, so a draw within rounding of the border between two tokens may give the other one.
+The last tokens of a row are looked up in its own context and reply, and in replies that ended before. What followed
+there is the draft (prompt lookup decoding, Saxena, 2023). One pass computes all of it. The engine has a uniform number
+for each position, so each position's token is drawn as it would be without drafts. A drafted token counts where the
+drawn one equals it, and the first one that differs is the reply's next token. Replies are thus the same tokens.
+Logprobs differ by rounding, as they do between batches of other sizes. So where a draw lies within rounding of the
+border between two tokens, the reply may go on with the other one.
 
-Whether a row drafts depends on counts of tokens alone, never on a clock.
+Rows guess in every pass, drafted or not. So how often guesses are right is known without a wasted pass. By that and by
+what positions of a pass cost, the number of drafted tokens is chosen: by counts alone, never by a clock.
 """
 
 from __future__ import annotations
@@ -19,15 +21,74 @@ import torch
 from whet.engines.memory import SlotMemory
 from whet.engines.runners import Runner
 from whet.engines.running import Running
+from whet.models.fused import WIDEST
 
 NGRAMS = (4, 3, 2)
 """Lengths of the last tokens that are looked up, the longest first."""
-POSITIONS = 32
-"""Positions of a pass with drafts, at most: with more, arithmetic takes the time, and drafts do not pay."""
-PATIENCE = 2
-"""Drafts in a row without a right token, after which a row pauses."""
-LONGEST_PAUSE = 64
-"""Tokens that a row pauses at most."""
+IN_BOOK = (4, 3)
+"""Those that are looked up in other replies too."""
+POSITIONS = 64
+"""Positions of a pass with drafts, at most. So only so few rows guess, and full batches pay nothing."""
+BOOK_TOKENS = 1 << 18
+"""Tokens of ended replies that are remembered. When there are more, all are forgotten."""
+FADING = 0.9
+"""What an earlier guess still counts after a newer one of its row."""
+PRIOR = 2.0
+"""Guesses of its own after which a row's share of right ones counts half, and the share of all rows half."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a pass of N positions takes, relative to one of a single position. Measured by `benchmarks/drafts.py`."""
+
+    few: float
+    """What each position up to 8 adds."""
+    many: float
+    """What each further one adds."""
+    drafted: float
+    """What a pass adds that has several positions in a row."""
+
+    def of(self, positions: int, *, is_drafted: bool = False) -> float:
+        few = min(positions, 8)
+        return 1 + self.few * (few - 1) + self.many * (positions - few) + self.drafted * is_drafted
+
+
+SMALL = Costs(few=0.05, many=0.05, drafted=0.2)
+"""Of models up to `WIDEST`: calls take the time."""
+LARGE = {
+    "float32": Costs(few=0.15, many=0.025, drafted=0.0),
+    "bfloat16": Costs(few=0.03, many=0.02, drafted=0.0),
+    "int8": Costs(few=0.14, many=0.13, drafted=0.0),
+}
+"""Of wider ones, by the engine's products: weights and products take the time."""
+
+
+@dataclass(slots=True)
+class _Share:
+    """How often guesses of a kind were right. It starts with one right of two."""
+
+    right: float = 1.0
+    tried: float = 2.0
+
+    def add(self, is_right: bool, fading: float) -> None:
+        self.right, self.tried = fading * self.right + is_right, fading * self.tried + 1
+
+
+def costs_of(width: int, products: str) -> Costs:
+    """What passes of a model with this hidden size cost, in these products."""
+    return SMALL if width <= WIDEST else LARGE[products]
+
+
+Places = dict[tuple[int, ...], tuple[list[int], int]]
+"""The last few tokens, to a text and the place in it of the token that followed them last."""
+
+
+def note(places: Places, tokens: list[int], start: int, lengths: Sequence[int]) -> None:
+    """Index a text's tokens from place `start` on."""
+    for place in range(max(start, lengths[-1]), len(tokens)):
+        for length in lengths:
+            if place >= length:
+                places[tuple(tokens[place - length : place])] = tokens, place
 
 
 @dataclass(slots=True)
@@ -37,59 +98,49 @@ class _Row:
     tokens: list[int]
     """Its context, and what it has written."""
     num_context: int
-    width: int
-    """Tokens that its next draft may have."""
     num_indexed: int = 0
-    places: dict[tuple[int, ...], int] = field(default_factory=dict)
-    """Where the newest token stands that followed these ones, the last one of the row left out."""
-    misses: int = 0
-    """Drafts in a row without a right token."""
-    pause_until: int = 0
-    """No draft before it has so many tokens."""
+    places: Places = field(default_factory=dict)
+    source: tuple[list[int], int] | None = None
+    """The text and the place of the token that is guessed next. None: there is no guess."""
+    kind: int = 0
+    """Of the guess: how many tokens were looked up. 0: the guess before it was right, and this one follows it."""
+    shares: dict[int, _Share] = field(default_factory=dict)
 
-    def follow(self, written: Sequence[int]) -> None:
-        """Take over what it has written since the last call, and index it."""
-        self.tokens += written
-        for place in range(max(self.num_indexed, NGRAMS[-1]), len(self.tokens)):
-            for length in NGRAMS:
-                if place >= length:
-                    self.places[tuple(self.tokens[place - length : place])] = place
-        self.num_indexed = len(self.tokens)
+    @property
+    def num_written(self) -> int:
+        return len(self.tokens) - self.num_context
 
-    def draft(self, most: int) -> list[int]:
-        """At most so many tokens that may come next. Where what is repeated reaches the row's end, it goes round."""
-        count = min(most, self.width)
-        if count <= 0 or len(self.tokens) < self.pause_until:
+    def guessed(self, count: int) -> list[int]:
+        """The next tokens, as guessed. Where what is repeated reaches the row's own end, it goes round."""
+        if self.source is None:
             return []
-        for length in NGRAMS:
-            if (start := self.places.get(tuple(self.tokens[-length:]))) is not None:
-                period = len(self.tokens) - start
-                return [self.tokens[start + i % period] for i in range(count)]
-        return []
-
-    def learn(self, num_drafted: int, num_right: int, most: int) -> None:
-        """Set the next draft's width by how this one went. After misses the row pauses, each time twice as long."""
-        if num_right:
-            self.misses = 0
-            self.width = min(most, 2 * self.width if num_right == num_drafted else num_right + 1)
-            return
-        self.misses, self.width = self.misses + 1, max(1, self.width // 2)
-        if self.misses >= PATIENCE:
-            self.pause_until = len(self.tokens) + min(LONGEST_PAUSE, 2**self.misses)
+        text, start = self.source
+        if text is not self.tokens:
+            return text[start : start + count]
+        period = len(text) - start
+        return [text[start + i % period] for i in range(count)]
 
 
 class Drafts:
-    """The drafts of an engine's running requests.
+    """The drafts of an engine's running requests, and the book of those that ended.
 
     Args:
         most: tokens of a draft at most. 0: there are none.
+        costs: of the model's passes.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, most: int, costs: Costs = SMALL) -> None:
+        self.most, self.costs = most, costs
         self.num_passes = self.num_drafted = self.num_right = 0
         """Passes with drafts; their drafted tokens; those that were right."""
         self._rows: dict[int, _Row] = {}
+        self._shares = {kind: _Share() for kind in (0, *NGRAMS)}
+        self._book: Places = {}
+        self._book_tokens = 0
+
+    def emptied(self) -> Drafts:
+        """New ones of the same kind, which know nothing."""
+        return Drafts(self.most, self.costs)
 
     def propose(self, running: Running) -> list[list[int]] | None:
         """A draft for each row, which may be empty. None: the next pass goes without.
@@ -99,53 +150,117 @@ class Drafts:
         most = min(self.most, POSITIONS // max(1, running.count) - 1)
         if most < 1:
             return None
-        written = running.written_R[: running.count].tolist()
-        drafts = [
-            self._draft(running, row, num_written, most) if running.is_free(row) else []
-            for row, num_written in enumerate(written)
-        ]
-        # All rows of a pass are as wide as the widest: half of them at least should use it.
-        width = sorted(map(len, drafts), reverse=True)[(len(drafts) - 1) // 2]
-        return [draft[:width] for draft in drafts] if width else None
+        guesses: list[list[int]] = []
+        chances: list[tuple[float, float]] = []
+        for row, num_written in enumerate(running.written_R[: running.count].tolist()):
+            known = self._followed(running, row, num_written)
+            left = running.requests[running.indices[row]].sampling.max_new_tokens - num_written - 1
+            guesses.append(known.guessed(min(most, left)) if running.is_free(row) else [])
+            chances.append((self._chance(known, known.kind), self._chance(known, 0)))
+        width = best_width([len(guess) for guess in guesses], chances, self.costs)
+        return [guess[:width] for guess in guesses] if width else None
 
-    def _draft(self, running: Running, row: int, num_written: int, most: int) -> list[int]:
+    def _chance(self, row: _Row, kind: int) -> float:
+        """That a guess of this kind is right."""
+        own, all_rows = row.shares.get(kind), self._shares[kind]
+        right, tried = (own.right, own.tried) if own is not None else (0.0, 0.0)
+        return (right + PRIOR * all_rows.right / all_rows.tried) / (tried + PRIOR)
+
+    def _followed(self, running: Running, row: int, num_written: int) -> _Row:
+        """What is known of a row's request, with all that it has written."""
         index = running.indices[row]
-        request = running.requests[index]
         known = self._rows.get(index)
         if known is None:
-            known = self._rows[index] = _Row(list(request.context), len(request.context), self.most)
-        num_known = len(known.tokens) - known.num_context
-        known.follow(running.tokens_RT[row, num_known:num_written].tolist())
-        return known.draft(min(most, request.sampling.max_new_tokens - num_written - 1))
+            context = running.requests[index].context
+            known = self._rows[index] = _Row(list(context), len(context))
+        written = running.tokens_RT[row, known.num_written : num_written].tolist()
+        if written and known.source is not None:
+            self._compare(known, written)
+        known.tokens += written
+        note(known.places, known.tokens, known.num_indexed, NGRAMS)
+        known.num_indexed = len(known.tokens)
+        if known.source is None:
+            self._look_up(known)
+        return known
 
-    def learn(self, indices: Sequence[int], drafts: Sequence[Sequence[int]], counts: Sequence[int]) -> None:
-        """Note how a pass went.
+    def _compare(self, row: _Row, written: Sequence[int]) -> None:
+        """Count a row's guesses against what it has written since."""
+        assert row.source is not None
+        text, start = row.source
+        for guess, token in zip(row.guessed(len(written)), written, strict=False):
+            row.shares.setdefault(row.kind, _Share(0.0, 0.0)).add(guess == token, FADING)
+            self._shares[row.kind].add(guess == token, 1.0)
+            row.kind = 0
+            if guess != token:
+                row.source = None
+                return
+        start += len(written)
+        row.source = (text, start) if text is row.tokens or start < len(text) else None
+
+    def _look_up(self, row: _Row) -> None:
+        for length in NGRAMS:
+            last = tuple(row.tokens[-length:])
+            source = row.places.get(last) or (self._book.get(last) if length in IN_BOOK else None)
+            if source is not None:
+                row.source, row.kind = source, length
+                return
+
+    def ended(self, request: Sequence[int], index: int, reply: Sequence[int]) -> None:
+        """A request has ended: what it has written goes into the book.
 
         Args:
-            indices: the requests of the rows.
-            counts: tokens that each row has written in the pass; one of them was no draft.
+            request: its context.
+            index: its number among the running ones.
+        """
+        self._rows.pop(index, None)
+        if not self.most:
+            return
+        tokens = [*request[-IN_BOOK[0] :], *reply]
+        self._book_tokens += len(tokens)
+        if self._book_tokens > BOOK_TOKENS:
+            self._book, self._book_tokens = {}, len(tokens)
+        note(self._book, tokens, min(IN_BOOK[0], len(request)), IN_BOOK)
+
+    def count(self, drafts: Sequence[Sequence[int]], written: Sequence[int]) -> None:
+        """Count a pass with drafts.
+
+        Args:
+            written: tokens that each row has written in it; one of them was no draft.
         """
         self.num_passes += 1
-        for index, draft, count in zip(indices, drafts, counts, strict=True):
-            if draft:
-                self.num_drafted, self.num_right = self.num_drafted + len(draft), self.num_right + count - 1
-                self._rows[index].learn(len(draft), count - 1, self.most)
+        self.num_drafted += sum(map(len, drafts))
+        self.num_right += sum(written) - len(written)
 
-    def forget(self, index: int) -> None:
-        """The request has ended."""
-        self._rows.pop(index, None)
+
+def best_width(most: Sequence[int], chances: Sequence[tuple[float, float]], costs: Costs) -> int:
+    """How many tokens to draft for each row, so that a pass writes the most for what it costs. 0: none.
+
+    Args:
+        most: tokens that can be drafted for each row.
+        chances: of each row, that its first guess is right, and that one after a right one is.
+    """
+    count = len(most)
+    before = costs.of(count)
+    best, width, tokens = 1.0, 0, float(count)
+    reached = [first for first, _ in chances]
+    for drafted in range(1, max(most) + 1):
+        tokens += sum(chance for chance, own_most in zip(reached, most, strict=True) if drafted <= own_most)
+        reached = [chance * after for chance, (_, after) in zip(reached, chances, strict=True)]
+        gain = tokens / count * before / costs.of(count * (drafted + 1), is_drafted=True)
+        if gain > best:
+            best, width = gain, drafted
+    return width
 
 
 def next_tokens(runner: Runner, running: Running, memory: SlotMemory, drafts: Drafts) -> None:
     """Write the next token of each running row, or several where its draft was right. One pass."""
-    count = running.count
+    count, device = running.count, running.last_R.device
     proposed = drafts.propose(running)
     if proposed is None:
         memory.point_at(running.positions_R[:count])
         running.sample(runner.head(runner.decode(running.last_R[:count], memory)), first=0)
         return
     width = max(map(len, proposed))
-    device = running.last_R.device
     padded = torch.tensor([[*draft, *[0] * (width - len(draft))] for draft in proposed], device=device)
     tokens_BS = torch.cat((running.last_R[:count, None], padded), dim=1)
     span = memory.span(0, running.positions_R[:count].tolist(), width + 1)
@@ -153,6 +268,5 @@ def next_tokens(runner: Runner, running: Running, memory: SlotMemory, drafts: Dr
     hidden_BSH, _ = runner.extend(tokens_BS, span, running.last_R[:0], memory)
     rows_N = torch.tensor([row for row, draft in enumerate(proposed) for _ in range(len(draft) + 1)], device=device)
     places_N = torch.tensor([place for draft in proposed for place in range(len(draft) + 1)], device=device)
-    indices = list(running.indices)
-    counts = running.verify(runner.head(hidden_BSH[rows_N, places_N]), rows_N, places_N, proposed)
-    drafts.learn(indices, proposed, counts)
+    written = running.verify(runner.head(hidden_BSH[rows_N, places_N]), rows_N, places_N, proposed)
+    drafts.count(proposed, written)

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from whet.engines.drafts import Drafts, next_tokens
+from whet.engines.drafts import Drafts, costs_of, next_tokens
 from whet.engines.memory import SlotMemory
 from whet.engines.products import Products, packing_of
 from whet.engines.protocol import Weights, Wrote
@@ -53,11 +53,13 @@ class LocalEngine:
         draft: int = 0,
     ) -> None:
         self.policy, self.max_rows, self.prefill_tokens = policy, max_rows, prefill_tokens
-        self.prefix_bytes, self.draft = prefix_bytes, draft
+        self.prefix_bytes = prefix_bytes
         self._stream: Stream | None = None
         self.packing = packing_of(policy, products)
         self.runner = runner_of(policy, self.packing)
         self.num_tokens = 0
+        self.drafts = Drafts(draft, costs_of(policy.causal_lm.config.get_text_config().hidden_size, products))
+        """Of replies that are generated together, and of those before them since the weights were new."""
         self.num_layers: int = policy.causal_lm.config.get_text_config().num_hidden_layers
 
     @property
@@ -85,7 +87,6 @@ class LocalEngine:
         longest = max(len(r.context) + r.sampling.max_new_tokens for r in requests)
         memory = SlotMemory(num_rows, longest, self.num_layers)
         running = Running(requests, num_rows, max(r.sampling.max_new_tokens for r in requests), self.policy)
-        drafts = Drafts(self.draft)
         with self.policy.active():
             self.runner.begin(longest)
             while waiting or running.count:
@@ -95,13 +96,13 @@ class LocalEngine:
                     self._admit(waiting[-free:][::-1], running, memory)
                     del waiting[-free:]
                 else:
-                    next_tokens(self.runner, running, memory, drafts)
+                    next_tokens(self.runner, running, memory, self.drafts)
                 ended = running.collect(memory, running.ending())
                 for reason in running.constraints.failed.values():
                     raise ConstraintError(reason)
                 for index, completion in ended:
                     done[index] = completion
-                    drafts.forget(index)
+                    self.drafts.ended(requests[index].context, index, completion.tokens)
         return [completion for completion in done if completion is not None]
 
     def _admit(self, admitted: list[int], running: Running, memory: SlotMemory) -> None:
@@ -131,7 +132,7 @@ class LocalEngine:
                 max_rows=self.max_rows,
                 prefill_tokens=self.prefill_tokens,
                 prefix_bytes=self.prefix_bytes,
-                draft=self.draft,
+                drafts=self.drafts.emptied(),
             )
         return self._stream
 
@@ -154,8 +155,8 @@ class LocalEngine:
         return ended
 
     def restart(self) -> None:
-        """Forget all requests: one of them has broken a step."""
-        self._stream = None
+        """Forget all requests, and what drafts are taken from."""
+        self._stream, self.drafts = None, self.drafts.emptied()
 
     def remembered(self, payload: Request) -> Request | None:
         """What `done` needs of a request: not its context. None: nothing."""
@@ -194,7 +195,7 @@ class LocalEngine:
         if not self.shares_memory(source):
             self.policy.load_state(source.state(), version=version)
         self.policy.version = version
-        self._stream = None
+        self._stream, self.drafts = None, self.drafts.emptied()
 
 
 def _alike(request: Request) -> Request:

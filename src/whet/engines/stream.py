@@ -53,7 +53,7 @@ class Stream:
         max_rows: requests in work at one time; the others wait their turn.
         prefill_tokens: context tokens of one pass, padding included; one request at least.
         prefix_bytes: for keys and values of replies that may be gone on from.
-        draft: tokens at most that a pass drafts for a row. Passes in which requests join have no drafts.
+        drafts: without anything in it. Passes in which requests join have no drafts.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class Stream:
         max_rows: int,
         prefill_tokens: int,
         prefix_bytes: int,
-        draft: int = 0,
+        drafts: Drafts,
     ) -> None:
         self.policy, self.runner, self.max_rows, self.prefill_tokens = policy, runner, max_rows, prefill_tokens
         self.prefixes = Prefixes(prefix_bytes)
-        self.counts, self.drafts = Counts(), Drafts(draft)
+        self.counts, self.drafts = Counts(), drafts
         self._memory = SlotMemory(max_rows, 0, num_layers)
         self._requests: dict[int, Request] = {}
         self._waiting: deque[int] = deque()
@@ -138,7 +138,7 @@ class Stream:
         self.counts.written += len(completion.tokens)
         self._wrote.pop(ticket, None)
         self._gone.discard(ticket)
-        self.drafts.forget(ticket)
+        self.drafts.ended(request.context, ticket, completion.tokens)
 
     def _cancelled(self) -> list[tuple[int, Completion]]:
         """Those that wait and are gone; of those in work a step sees it."""
