@@ -5,16 +5,18 @@
 
 *same*: replies of the shipped models with and without drafts, few rows at a time. Where two replies differ, the first
 token that does is looked up in the model's distribution: its draw has to lie within rounding of the border between both
-tokens, or the benchmark fails. *refinements*: SmolLM2-135M rewrites its own answers after a fixed critique, one row at a
-time. *agents*: the turns of a step of multi-turn RL, in lockstep as they were asked; the last quarter is the CPU time of
-passes with at most a quarter of the batch's rows. Sides take turns; each begins with an empty book of ended replies.
-CPU seconds are of the process, on one thread: a shared machine stretches the clock beside them.
+tokens, or the benchmark fails. *refinements*: SmolLM2-135M rewrites its own answers after a fixed critique, one row at
+a time. *agents*: the turns of a step of multi-turn RL, in lockstep as they were asked; the last quarter is the CPU time
+of passes with at most a quarter of the batch's rows. Sides take turns; each begins with an empty book of ended replies.
+CPU seconds are of the process, on one thread: a shared machine stretches the clock beside them. What is measured of one
+part replaces that part of the results alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
+import contextlib
+import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +27,8 @@ import torch
 
 from agent_world import TURNS, data_of
 from side_by_side import machine, spread
-from study import write
+from study import RESULTS, write
+from whet.chat import render
 from whet.config.parts import ModelConfig
 from whet.engines import local
 from whet.engines.drafts import POSITIONS
@@ -33,7 +36,6 @@ from whet.engines.local import LocalEngine
 from whet.engines.products import instructions
 from whet.engines.sampling import log_distribution, uniforms
 from whet.models.policy import Policy, load_policies
-from whet.chat import render
 from whet.tasks.prompts import find_prompts
 from whet.types import Completion, Request, Sampling
 
@@ -41,11 +43,12 @@ TIE = 2e-6
 """Share of the probability mass: a draw so near to the border between two tokens is within float32 rounding of it."""
 GREEDY_TIE = 1e-4
 """Nats between the two likeliest tokens, likewise."""
-ROWS = (1, 4, 8)
+ROWS, LENGTH = (1, 4, 8), 48
+"""Rows at a time, and tokens of a reply at most, where replies are compared."""
 ITEMS, GROUP, AGENT = 16, 8, "tiny_agent_early"
 QUESTIONS = (
-    "A shop sells pencils at 3 dollars each and pens at 5 dollars each. Mia buys 4 pencils and 2 pens. How much does she "
-    "pay?",
+    "A shop sells pencils at 3 dollars each and pens at 5 dollars each. Mia buys 4 pencils and 2 pens. How much does "
+    "she pay?",
     "A train travels 60 miles an hour for 3 hours, and then 40 miles an hour for 2 hours. How far does it travel?",
     "Tom has 48 marbles. He gives a quarter of them to Ann and 10 to Ben. How many does he have left?",
     "A garden is 12 metres long and 7 metres wide. How long is the fence around it, and how large is its area?",
@@ -98,7 +101,7 @@ def same(count: int, draft: int) -> Numbers:
         policy = load(name)
         for number, (rows, temperature) in enumerate(settings):
             each = -(-count // (2 * len(settings)))
-            sampling = Sampling(max_new_tokens=64, temperature=temperature)
+            sampling = Sampling(max_new_tokens=LENGTH, temperature=temperature)
             requests = [
                 Request(context=tuple(policy.tokenizer.encode(f"Solve: {i} + {i % 7} * {number + 2} - {i % 5}")),
                         sampling=sampling, seed=1000 * number + i)
@@ -158,7 +161,8 @@ def refining(
     passes = tokens - len(requests) - drafts.num_right
     equal = sum(one.tokens == other.tokens for one, other in zip(done["plain"], done["drafted"], strict=True))
     numbers = {
-        "temperature": temperature, "products": products, "replies": len(requests), "tokens": tokens, "equal": equal,
+        "temperature": temperature, "products": products, "draft": draft, "replies": len(requests),
+        "tokens": tokens, "equal": equal,
         "tokens_a_pass": (tokens - len(requests)) / passes, "cpu": {s: spread(v) for s, v in cpu.items()},
         "wall": {s: spread(v) for s, v in wall.items()},
         "ratio": spread([a / b for a, b in zip(cpu["plain"], cpu["drafted"], strict=True)]),
@@ -167,30 +171,36 @@ def refining(
     return numbers
 
 
+class RecordedAll(BaseException):
+    """All turns of a step have been asked."""
+
+
 def recorded_batches(items: int, group: int) -> tuple[Policy, list[list[Request]]]:
     """The requests of one step of `agent_grpo`, as its engine was asked them."""
     import whet
 
     batches: list[list[Request]] = []
-    engines: list[LocalEngine] = []
     generate = LocalEngine.generate
 
     def recording(engine: LocalEngine, requests: Sequence[Request]) -> list[Completion]:
-        batches.append(list(requests))
-        engines.append(engine)
+        if len(batches) == TURNS:
+            raise RecordedAll
+        is_sampled = all(request.sampling.temperature > 0 for request in requests)
+        if batches or (is_sampled and len(requests) == items * group):
+            batches.append(list(requests))
         return generate(engine, requests)
 
     LocalEngine.generate = recording
     try:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, contextlib.suppress(RecordedAll):
             whet.train(
                 "agent_grpo", out=Path(folder) / "run", policy={"path": AGENT}, data=data_of(items), num_steps=1,
-                prompts_per_step=items, group_size=group, max_turns=TURNS, validate_every=1_000_000,
-                learning={"learning_rate": 1e-6, "minibatch_rows": items * group},
+                prompts_per_step=items, group_size=group, max_turns=TURNS, max_context=4096,
+                sampling={"max_new_tokens": 64}, evaluation={"max_turns": 1}, num_threads=1, checkpoint_every=0,
             )  # fmt: skip
     finally:
         LocalEngine.generate = generate
-    return load(AGENT), [batch for batch in batches if len(batch) > 1]
+    return load(AGENT), batches
 
 
 def passes_timed(engine: LocalEngine, batches: Sequence[Sequence[Request]], most: int) -> tuple[list[Any], float]:
@@ -227,7 +237,7 @@ def acting(repeats: int, draft: int, items: int = ITEMS, group: int = GROUP) -> 
              for pair in zip(one, other, strict=True)]  # fmt: skip
     numbers = {
         "rows": items * group, "replies": len(pairs), "equal": sum(one.tokens == other.tokens for one, other in pairs),
-        "most_rows_of_the_last_quarter": most, "cpu": {s: spread(v) for s, v in whole.items()},
+        "most_rows": most, "cpu": {s: spread(v) for s, v in whole.items()},
         "last_cpu": {s: spread(v) for s, v in last.items()},
         "ratio": spread([a / b for a, b in zip(whole["plain"], whole["drafted"], strict=True)]),
         "last_ratio": spread([a / b for a, b in zip(last["plain"], last["drafted"], strict=True)]),
@@ -240,66 +250,92 @@ def acting(repeats: int, draft: int, items: int = ITEMS, group: int = GROUP) -> 
 
 
 def text(result: Mapping[str, Any]) -> str:
-    """The result as Markdown."""
-    found, agents = result["same"], result["agents"]
-    lines = [
-        "# Drafts by prompt lookup", "",
-        f"`engine.draft={result['draft']}` beside no drafts. `{result['command']}`", "",
+    """The result as Markdown: of the parts that it has."""
+    lines = ["# Drafts by prompt lookup", ""]
+    for part, show in (("same", same_text), ("refinements", refinements_text), ("agents", agents_text)):
+        if part in result:
+            of = result[part]
+            lines += [*show(of["numbers"]), "", f"`{of['command']}`. {machine_text(of['machine'])}", ""]
+    return "\n".join(lines)
+
+
+def machine_text(found: Mapping[str, Any]) -> str:
+    return f"Instructions: {found['instructions']}. Machine: {', '.join(f'{k} {v}' for k, v in found.items() if v)}."
+
+
+def same_text(found: Numbers) -> list[str]:
+    ties = [f"* {tie['model']}, seed {tie['seed']}: {tie['apart']:.1e} from the border." for tie in found["ties"]]
+    return [
         "## The same tokens", "",
-        f"{found['replies']:,} replies ({found['tokens']:,} tokens) of the shipped models, at {', '.join(map(str, ROWS))} "
-        f"rows: {found['differ']} differ. Each that did was traced to a draw within {TIE:.0e} of the border between both "
-        f"tokens, or to two likeliest tokens within {GREEDY_TIE:.0e} nats. {found['passes']:,} passes had drafts: "
-        f"{found['right']:,} of {found['drafted']:,} drafted tokens were right.", "",
+        f"{found['replies']:,} replies ({found['tokens']:,} tokens) of the shipped models, at "
+        f"{', '.join(map(str, ROWS))} rows: {found['differ']} differ. One that does has to be traced to a draw within "
+        f"{TIE:.0e} of the border between both tokens, or to two likeliest tokens within {GREEDY_TIE:.0e} nats. "
+        f"{found['passes']:,} passes had drafts: {found['right']:,} of {found['drafted']:,} drafted tokens were right.",
+        "", *ties,
     ]  # fmt: skip
-    for tie in found["ties"]:
-        lines += [f"* {tie['model']}, seed {tie['seed']}: {tie['apart']:.1e} from the border.", ""]
-    if result["refinements"]:
-        lines += ["## Refinements of SmolLM2-135M, one row at a time", "",
-                  "| temperature | products | tokens | a pass | without drafts, CPU s | with | ratio | same replies |",
-                  "|---|---|---|---|---|---|---|---|"]  # fmt: skip
-    for case in result["refinements"]:
-        cells = [f"{case['temperature']:g}", case["products"], f"{case['tokens']:,}", f"{case['tokens_a_pass']:.2f}"]
+
+
+def refinements_text(cases: Sequence[Numbers]) -> list[str]:
+    lines = [
+        "## Refinements of SmolLM2-135M, one row at a time", "",
+        "| temperature | products | draft | tokens | a pass | without drafts, CPU s | with | ratio | same replies |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    for case in cases:
+        cells = [f"{case['temperature']:g}", case["products"], str(case["draft"]), f"{case['tokens']:,}"]
+        cells += [f"{case['tokens_a_pass']:.2f}"]
         cells += [f"{case['cpu'][side]['median']:.1f}" for side in ("plain", "drafted")]
         cells += [f"{case['ratio']['median']:.2f}", f"{case['equal']} of {case['replies']}"]
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", f"## Agents: a step of {agents['rows']} episodes in lockstep", "",
-              "| passes | without drafts, CPU s | with | ratio |", "|---|---|---|---|"]  # fmt: skip
-    for name, of, ratio in (("all", "cpu", "ratio"),
-                            (f"of at most {agents['most_rows_of_the_last_quarter']} rows", "last_cpu", "last_ratio")):  # fmt: skip
+    return lines
+
+
+def agents_text(agents: Numbers) -> list[str]:
+    lines = [
+        f"## Agents: a step of {agents['rows']} episodes in lockstep", "",
+        "| passes | without drafts, CPU s | with | ratio |", "|---|---|---|---|",
+    ]  # fmt: skip
+    few = f"of at most {agents['most_rows']} rows"
+    for name, of, ratio in (("all, with prefills", "cpu", "ratio"), (few, "last_cpu", "last_ratio")):
         plain, drafted = (agents[of][side]["median"] for side in ("plain", "drafted"))
         lines.append(f"| {name} | {plain:.2f} | {drafted:.2f} | {agents[ratio]['median']:.2f} |")
-    lines += ["", f"{agents['equal']:,} of {agents['replies']:,} turns are the same. Drafts need at most "
-              f"{POSITIONS // 2} rows.", "",
-              f"Instructions: {', '.join(result['instructions'])}. "
-              f"Machine: {', '.join(f'{k} {v}' for k, v in result['machine'].items() if v)}."]  # fmt: skip
-    return "\n".join(lines) + "\n"
+    told = f"{agents['equal']:,} of {agents['replies']:,} turns are the same."
+    return [*lines, "", f"{told} Drafts need at most {POSITIONS // 2} rows."]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, help="that `whet get smollm2` wrote; without it refinements are left out")
+    parser.add_argument(
+        "parts", nargs="*", default=["same", "agents", "refinements"], help="the others stay as they are"
+    )
+    parser.add_argument("--model", type=Path, help="that `whet get smollm2` wrote, for refinements")
     parser.add_argument("--replies", type=int, default=1000)
     parser.add_argument("--questions", type=int, default=len(QUESTIONS))
     parser.add_argument("--length", type=int, default=96, help="tokens of an answer and of a refinement at most")
+    parser.add_argument("--items", type=int, default=ITEMS)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--draft", type=int, default=16)
     parser.add_argument("--products", nargs="*", default=["float32"])
     parser.add_argument("--temperatures", nargs="*", type=float, default=[0.0, 0.7])
     options = parser.parse_args()
     torch.set_num_threads(1)
-    agents = acting(options.repeats, options.draft)
-    equal = same(options.replies, options.draft)
-    print("same", equal, flush=True)
-    policy = load(options.model) if options.model else None
-    result = {
-        "command": " ".join(["python benchmarks/drafts.py", *sys.argv[1:]]), "draft": options.draft,
-        "instructions": instructions(), "machine": machine(), "same": equal, "agents": agents,
-        "refinements": [] if policy is None else [
+    works: dict[str, Callable[[], Any]] = {
+        "same": lambda: same(options.replies, options.draft),
+        "agents": lambda: acting(options.repeats, options.draft, options.items),
+        "refinements": lambda: [
             refining(policy, temperature, options.length, options.repeats, options.draft, products, options.questions)
-            for products in options.products for temperature in options.temperatures
+            for policy in [load(options.model)]
+            for products in options.products
+            for temperature in options.temperatures
         ],
-    }  # fmt: skip
-    write("drafts", result, text(result))
+    }
+    for part in options.parts:
+        numbers = works[part]()
+        where = machine() | {"instructions": ", ".join(instructions())}
+        place = RESULTS / "drafts.json"
+        result = json.loads(place.read_text()) if place.exists() else {}
+        result[part] = {"command": where.pop("command"), "machine": where, "numbers": numbers}
+        write("drafts", result, text(result))
 
 
 if __name__ == "__main__":

@@ -285,6 +285,9 @@ class LearningConfig(Config):
     """Rows of one optimiser update."""
     num_epochs: int = Field(1, ge=1)
     """Passes over a step's rows."""
+    products: Literal["float32", "bfloat16"] = "float32"
+    """What an update multiplies weights in, on a CPU. bfloat16 needs amx_bf16 or avx512_bf16; weights and optimiser
+    stay float32, and tokens are weighed as by engine.correct. The gradient's error is measured on the first batch."""
     token_budget: int = Field(4096, ge=1)
     """Tokens of one forward and backward pass; a context that several rows share counts once. Lower it where memory
     runs out: results do not change beyond rounding."""

@@ -44,7 +44,7 @@ from whet.tasks.splits import Problems
 from whet.tracking.beside import Beside
 from whet.trainer.checkpoint import newest_first
 from whet.trainer.loop import Loop, Progress
-from whet.trainer.losses import corrected
+from whet.trainer.losses import corrected, corrected_where_narrow
 from whet.trainer.process import set_determinism
 from whet.trainer.selfchecks import PROBE_BUDGET, difference_of
 from whet.trainer.sharded import RanksLost
@@ -227,6 +227,8 @@ def prepare(
     loop.counts = runtime.counts
     if config.engine.products != "float32" and config.engine.correct:
         loop.adapted = corrected
+    else:
+        loop.adapted = corrected_where_narrow
     loop.engine_of, runtime.engine_made = runtime.made_engine, loop.check_engine
     if config.engine.rollout == "free" and config.engine.latency is None:
         runtime.arrivals = arrivals_of(config.engine.arrivals, folder)
