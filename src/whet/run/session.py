@@ -46,6 +46,7 @@ from whet.trainer.checkpoint import newest_first
 from whet.trainer.loop import Loop, Progress
 from whet.trainer.losses import corrected, corrected_where_narrow
 from whet.trainer.process import set_determinism
+from whet.trainer.products import check_products, products_of
 from whet.trainer.selfchecks import PROBE_BUDGET, difference_of
 from whet.trainer.sharded import RanksLost
 from whet.types import Request, Sampling, tail_row
@@ -215,6 +216,8 @@ def prepare(
     for policy in policies.values():
         if problem := problem_of(policy, config.engine.products):
             raise ConfigError(problem)
+        if trains:
+            check_products(policy, products_of(config), num_ranks=config.cluster.ranks)
     if not config.cluster.ranks:
         _warn_of_bfloat16(policies, progress)
     warnings = [warning for policy in policies.values() for warning in policy_warnings(policy)]

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whet.config.base import ConfigError
+from whet.config.base import Config, ConfigError
+from whet.config.parts import LearningConfig
 from whet.engines.products import BFLOAT16, instructions
 from whet.models.narrow import multiplying
 from whet.models.policy import Policy
@@ -38,6 +39,16 @@ def problem_of_update(policy: Policy, products: str, *, num_ranks: int = 0) -> s
         has = ", ".join(instructions()) or "none of the known ones"
         return f"{setting} needs a processor with {' or '.join(BFLOAT16)}, and this one has {has}: {advice}"
     return None
+
+
+def products_of(settings: Config) -> str:
+    """What any update of a run multiplies in that is not float32, by all `LearningConfig`s of its settings."""
+    for value in vars(settings).values():  # a look-up that counts as no read
+        if isinstance(value, LearningConfig) and vars(value)["products"] != "float32":
+            return str(vars(value)["products"])
+        if isinstance(value, Config) and (found := products_of(value)) != "float32":
+            return found
+    return "float32"
 
 
 def check_products(policy: Policy, products: str, *, num_ranks: int = 0) -> None:
