@@ -143,7 +143,7 @@ def test_the_setting_says_what_ratios_compare_with_also_where_the_engine_decides
         ("int8", "{products: int8}"),
         ("not corrected", "{products: int8, correct: false}"),
     ):
-        (run / "config.yaml").write_text(f"{CONFIG}proximal: false\nengine: {engine}\n")
+        (run / "config.yaml").write_text(f"{CONFIG}engine: {engine}\n")
         says[name] = setting_in_words(read_run(run))
     assert says["float32"].endswith("The old weights are those that sampled the token.")
     assert says["not corrected"] == says["float32"]
