@@ -196,7 +196,8 @@ def recorded_batches(items: int, group: int) -> tuple[Policy, list[list[Request]
             whet.train(
                 "agent_grpo", out=Path(folder) / "run", policy={"path": AGENT}, data=data_of(items), num_steps=1,
                 prompts_per_step=items, group_size=group, max_turns=TURNS, max_context=4096,
-                sampling={"max_new_tokens": 64}, evaluation={"max_turns": 1}, num_threads=1, checkpoint_every=0, engine={"rollout": "lockstep"},
+                sampling={"max_new_tokens": 64}, evaluation={"max_turns": 1}, num_threads=1, checkpoint_every=0,
+                engine={"rollout": "lockstep"},
             )  # fmt: skip
     finally:
         LocalEngine.generate = generate
