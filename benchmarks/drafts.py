@@ -171,7 +171,7 @@ def refining(
     return numbers
 
 
-class RecordedAll(BaseException):
+class RecordedAll(Exception):
     """All turns of a step have been asked."""
 
 
@@ -201,6 +201,7 @@ def recorded_batches(items: int, group: int) -> tuple[Policy, list[list[Request]
             )  # fmt: skip
     finally:
         LocalEngine.generate = generate
+    assert len(batches) == TURNS, f"the run asked for {len(batches)} turns"
     return load(AGENT), batches
 
 
@@ -234,6 +235,12 @@ def acting(repeats: int, draft: int, items: int = ITEMS, group: int = GROUP) -> 
             (done[side], seconds), cpu, _ = clocked(lambda engine=engine: passes_timed(engine, batches, most))
             whole[side].append(cpu)
             last[side].append(seconds)
+    for batch, one, other in zip(batches, done["plain"], done["drafted"], strict=True):
+        for request, plain, drafted in zip(batch, one, other, strict=True):
+            if plain.tokens != drafted.tokens:
+                apart, allowed = distance(policy, request, drafted.tokens, plain.tokens)
+                assert apart < allowed, f"no tie: seed {request.seed}, a draw {apart:.1e} from the border"
+                print(f"a tie: seed {request.seed}, {apart:.1e} from the border", flush=True)
     pairs = [pair for one, other in zip(done["plain"], done["drafted"], strict=True)
              for pair in zip(one, other, strict=True)]  # fmt: skip
     numbers = {

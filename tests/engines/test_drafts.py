@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from whet.config.parts import EngineConfig
 from whet.engines.building import engine_of
-from whet.engines.drafts import LARGE, SMALL, Costs, Drafts, _Row, best_width, costs_of, note
+from whet.engines.drafts import LARGE, SMALL, Costs, Drafts, _Row, best_width, costs_of
 from whet.engines.local import LocalEngine
 from whet.engines.runners import FusedRunner, LeanRunner, WholeRunner
 from whet.models.fused import FusedDecoder
@@ -244,15 +244,21 @@ def test_other_products_are_drafted_too(random_policy):
 
 
 def test_a_row_guesses_what_followed_its_last_tokens_and_goes_round():
-    row = _Row([1, 2, 3, 9, 8, 1, 2], 7)
-    note(row.places, row.tokens, 0, (4, 3, 2))
-    row.source = row.places[1, 2]
+    row = _Row.of(Request(context=(1, 2, 3, 9, 8), sampling=Sampling(max_new_tokens=9), seed=0))
+    assert row.repeated() is None
+    row.add([1, 2])
+    assert row.repeated() == (2, 2)
+    row.source = (row.tokens, 2)
     assert row.guessed(3) == [3, 9, 8]
     assert row.guessed(7) == [3, 9, 8, 1, 2, 3, 9]
     row.source = ([5, 6, 7], 1)  # of a reply that ended there is no more than it has
     assert row.guessed(5) == [6, 7]
     row.source = None
     assert row.guessed(5) == []
+    row.add([3, 7, 1, 2, 3])
+    assert row.repeated() == (8, 3), "of two texts that agree as long, the newer one"
+    row.add([9])
+    assert row.repeated() == (4, 4), "the longer one, which is older"
 
 
 def test_the_width_is_that_which_writes_most_for_its_cost():

@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from whet.engines.memory import SlotMemory
 from whet.engines.runners import Runner
 from whet.engines.running import Running
 from whet.models.fused import WIDEST
+from whet.types import Request
 
 NGRAMS = (4, 3, 2)
 """Lengths of the last tokens that are looked up, the longest first."""
@@ -83,14 +85,6 @@ Places = dict[tuple[int, ...], tuple[list[int], int]]
 """The last few tokens, to a text and the place in it of the token that followed them last."""
 
 
-def note(places: Places, tokens: list[int], start: int, lengths: Sequence[int]) -> None:
-    """Index a text's tokens from place `start` on."""
-    for place in range(max(start, lengths[-1]), len(tokens)):
-        for length in lengths:
-            if place >= length:
-                places[tuple(tokens[place - length : place])] = tokens, place
-
-
 @dataclass(slots=True)
 class _Row:
     """What is known of a request."""
@@ -98,8 +92,8 @@ class _Row:
     tokens: list[int]
     """Its context, and what it has written."""
     num_context: int
-    num_indexed: int = 0
-    places: Places = field(default_factory=dict)
+    ids: np.ndarray
+    """The same as numbers, [tokens that it may have]."""
     source: tuple[list[int], int] | None = None
     """The text and the place of the token that is guessed next. None: there is no guess."""
     kind: int = 0
@@ -109,6 +103,35 @@ class _Row:
     @property
     def num_written(self) -> int:
         return len(self.tokens) - self.num_context
+
+    @classmethod
+    def of(cls, request: Request) -> _Row:
+        context = request.context
+        ids = np.empty(len(context) + request.sampling.max_new_tokens, dtype=np.int64)
+        ids[: len(context)] = context
+        return cls(list(context), len(context), ids)
+
+    def add(self, written: Sequence[int]) -> None:
+        """Take over what it has written since the last call."""
+        self.ids[len(self.tokens) : len(self.tokens) + len(written)] = written
+        self.tokens += written
+
+    def repeated(self) -> tuple[int, int] | None:
+        """The place after the longest and newest text that equals the row's last tokens, and how many do."""
+        length = len(self.tokens)
+        shortest, longest = NGRAMS[-1], NGRAMS[0]
+        if length <= shortest:
+            return None
+        ids = self.ids[:length]
+        ends = (ids[shortest - 1 : -1] == ids[-1]).nonzero()[0] + shortest - 1  # of a text, by its last token
+        found = None
+        for count in range(2, longest + 1):
+            ends = ends[ends >= count - 1]
+            ends = ends[ids[ends - count + 1] == ids[length - count]] if count <= length else ends[:0]
+            if not len(ends):
+                break
+            found = int(ends[-1]) + 1, count
+        return found
 
     def guessed(self, count: int) -> list[int]:
         """The next tokens, as guessed. Where what is repeated reaches the row's own end, it goes round."""
@@ -171,14 +194,11 @@ class Drafts:
         index = running.indices[row]
         known = self._rows.get(index)
         if known is None:
-            context = running.requests[index].context
-            known = self._rows[index] = _Row(list(context), len(context))
+            known = self._rows[index] = _Row.of(running.requests[index])
         written = running.tokens_RT[row, known.num_written : num_written].tolist()
         if written and known.source is not None:
             self._compare(known, written)
-        known.tokens += written
-        note(known.places, known.tokens, known.num_indexed, NGRAMS)
-        known.num_indexed = len(known.tokens)
+        known.add(written)
         if known.source is None:
             self._look_up(known)
         return known
@@ -198,10 +218,14 @@ class Drafts:
         row.source = (text, start) if text is row.tokens or start < len(text) else None
 
     def _look_up(self, row: _Row) -> None:
-        for length in NGRAMS:
-            last = tuple(row.tokens[-length:])
-            source = row.places.get(last) or (self._book.get(last) if length in IN_BOOK else None)
-            if source is not None:
+        """Set the source of a row's next guess: its own text, or where more tokens agree, one of the book."""
+        own = row.repeated()
+        if own is not None:
+            row.source, row.kind = (row.tokens, own[0]), own[1]
+        for length in IN_BOOK:
+            if own is not None and own[1] >= length:
+                return
+            if (source := self._book.get(tuple(row.tokens[-length:]))) is not None:
                 row.source, row.kind = source, length
                 return
 
@@ -215,11 +239,15 @@ class Drafts:
         self._rows.pop(index, None)
         if not self.most:
             return
-        tokens = [*request[-IN_BOOK[0] :], *reply]
-        self._book_tokens += len(tokens)
+        before = request[-IN_BOOK[0] :]
+        tokens = [*before, *reply]
+        self._book_tokens += len(reply)
         if self._book_tokens > BOOK_TOKENS:
-            self._book, self._book_tokens = {}, len(tokens)
-        note(self._book, tokens, min(IN_BOOK[0], len(request)), IN_BOOK)
+            self._book, self._book_tokens = {}, len(reply)
+        for place in range(len(before), len(tokens)):
+            for length in IN_BOOK:
+                if place >= length:
+                    self._book[tuple(tokens[place - length : place])] = tokens, place
 
     def count(self, drafts: Sequence[Sequence[int]], written: Sequence[int]) -> None:
         """Count a pass with drafts.
