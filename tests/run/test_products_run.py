@@ -1,6 +1,7 @@
 """Runs whose engines multiply in another type: the choice is part of the run, and its updates are corrected."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from whet.methods.registry import preset_of
 from whet.models.policy import Policy
 from whet.run import data as data_module
 from whet.run.launch import start
+from whet.run.load import load_run
 from whet.trainer import products as trainer_products
 
 SMALL = [
@@ -114,6 +116,9 @@ def test_a_run_with_drafts_has_the_same_replies_and_resumes_to_the_same_bits(tmp
     assert replies("one") == replies("plain")
     assert len(losses("one")) == 2
     assert losses("two") == losses("one")
+    loaded = load_run(tmp_path / "one")
+    assert loaded.engine_settings.draft == 0, "beside the run an engine drafts where it is told to"
+    assert replace(loaded, draft=4).engine_settings.draft == 4
 
 
 def _grpo(engine):
