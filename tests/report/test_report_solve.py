@@ -12,6 +12,7 @@ from support.solve_run import CONFIG, fake_solve_run, measured
 from whet.methods.report_specs import load_report
 from whet.report.browser import browser, tags
 from whet.report.curves import curves
+from whet.report.off_policy import setting_in_words
 from whet.report.page import write_report
 from whet.report.picking import chosen
 from whet.report.read import read_run
@@ -132,6 +133,21 @@ def test_a_target_in_odds_is_drawn_as_the_share_it_is(folder, tmp_path):
     (odds / "config.yaml").write_text(CONFIG.replace("target: 0.4, target_as: share", "target: 1.0, target_as: odds"))
     _, series = chart(curves(read_run(odds)), "off_policy", "Contribution of good tokens")
     assert series["target", "reference"]["y"] == [0.5, 0.5]
+
+
+def test_the_setting_says_what_ratios_compare_with_also_where_the_engine_decides(tmp_path):
+    run = fake_solve_run(tmp_path / "run", length=4)
+    says = {}
+    for name, engine in (
+        ("float32", "{products: float32}"),
+        ("int8", "{products: int8}"),
+        ("not corrected", "{products: int8, correct: false}"),
+    ):
+        (run / "config.yaml").write_text(f"{CONFIG}engine: {engine}\n")
+        says[name] = setting_in_words(read_run(run))
+    assert says["float32"].endswith("The old weights are those that sampled the token.")
+    assert says["not corrected"] == says["float32"]
+    assert says["int8"].endswith("differ (engine.correct, as the engine multiplies in int8).")
 
 
 def test_there_is_no_dashboard_without_its_metrics(tmp_path):

@@ -1,10 +1,11 @@
 """Runs whose engines multiply in another type: the choice is part of the run, and its updates are corrected."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from support.commands import Quiet, metrics
+from support.commands import Quiet, config_of, metrics
 from support.commands import whet as command
 from whet.config.parts import EngineConfig
 from whet.engines import products as products_module
@@ -14,6 +15,8 @@ from whet.methods.registry import preset_of
 from whet.models.policy import Policy
 from whet.run import data as data_module
 from whet.run.launch import start
+from whet.run.load import load_run
+from whet.trainer import products as trainer_products
 
 SMALL = [
     "num_threads=1", "num_steps=2", "prompts_per_step=2", "group_size=2", "data.num_train=8", "data.num_validation=2",
@@ -73,6 +76,49 @@ def test_a_run_is_refused_where_its_machine_cannot(tmp_path, random_model, monke
     with pytest.raises(WhetError, match="needs a processor with amx_bf16 or avx512_bf16"):
         start(config, tmp_path / "run", Quiet())
     assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_an_update_in_bfloat16_repeats_and_reports_its_error(tmp_path, random_model, monkeypatch):
+    monkeypatch.setattr(trainer_products, "instructions", lambda: ("amx_bf16",))  # torch emulates what is not there
+    config = config_of("grpo", *SMALL, f"policy.path={random_model}", "learning.products=bfloat16", *CREDIT)
+    events = []
+    for name in ("one", "two"):
+        start(config, tmp_path / name, Quiet()).go()
+        lines = (tmp_path / name / "events.jsonl").read_text().splitlines()
+        events += [event for line in lines if (event := json.loads(line))["event"] == "products_error"]
+    assert len(events) == 2, "once a run"
+    assert "learning.products = bfloat16: the gradient of policy policy on one batch is" in events[0]["message"]
+    rows = [[row for row in metrics(tmp_path / name) if "kl/sampler" in row] for name in ("one", "two")]
+    assert [row["kl/sampler"] for row in rows[0]] == [row["kl/sampler"] for row in rows[1]]
+    assert all(0 < row["kl/sampler"] < 0.01 for row in rows[0])
+    assert 0 < rows[0][0]["optim/products_error"] < 0.05
+    monkeypatch.setattr(trainer_products, "instructions", lambda: ("avx2",))
+    with pytest.raises(WhetError, match=r"learning.products = bfloat16 needs a processor with amx_bf16 or avx512_bf16"):
+        start(config, tmp_path / "three", Quiet())
+    assert not (tmp_path / "three" / "config.yaml").exists()
+
+
+@pytest.mark.parametrize("rollout", ["lockstep", "free"])
+def test_a_run_with_drafts_has_the_same_replies_and_resumes_to_the_same_bits(tmp_path, random_model, rollout):
+    settings = [*SMALL, f"policy.path={random_model}", f"engine.rollout={rollout}", *CREDIT]
+    settings += ["sampling.max_new_tokens=40", "learning.final_share=1.0", "checkpoint_every=1"]
+    start(config_of("grpo", *settings), tmp_path / "plain", Quiet()).go()
+    start(config_of("grpo", *settings, "engine.draft=8"), tmp_path / "one", Quiet()).go()
+    command("train", "grpo", *settings, "engine.draft=8", "num_steps=1", "--out", tmp_path / "two")
+    command("resume", tmp_path / "two", "num_steps=2")
+
+    def replies(name):
+        return [row["length/mean"] for row in metrics(tmp_path / name) if "length/mean" in row]
+
+    def losses(name):
+        return [row["loss/mean"] for row in metrics(tmp_path / name) if "loss/mean" in row]
+
+    assert replies("one") == replies("plain")
+    assert len(losses("one")) == 2
+    assert losses("two") == losses("one")
+    loaded = load_run(tmp_path / "one")
+    assert loaded.engine_settings.draft == 0, "beside the run an engine drafts where it is told to"
+    assert replace(loaded, draft=4).engine_settings.draft == 4
 
 
 def _grpo(engine):

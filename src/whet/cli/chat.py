@@ -44,6 +44,9 @@ def chat(
         Literal["float32", "bfloat16", "int8"],
         typer.Option(help="What the weights are multiplied in, on a CPU. int8 is fastest for a reply at a time."),
     ] = "float32",
+    draft: Annotated[
+        int, typer.Option(min=0, max=64, help="Tokens drafted at a time from what a reply repeats; 8 is a good number.")
+    ] = 0,
     plugins: PluginsOption = None,
 ) -> None:
     """Talk to a trained critic (question and answer in, critique and verdict out) or actor (question in, answer out).
@@ -61,7 +64,7 @@ def chat(
         load_own(plugins)
         try:
             with out.status("loading"):
-                talk = _talk(replace(load_run(run), products=products), policy, temperature, seed)
+                talk = _talk(replace(load_run(run), products=products, draft=draft), policy, temperature, seed)
             talk.greet()
             if _is_typed():
                 talk.go()

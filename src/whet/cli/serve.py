@@ -50,6 +50,9 @@ def serve(
         Literal["float32", "bfloat16", "int8"],
         typer.Option(help="What the weights are multiplied in, on a CPU. int8 is fastest for a reply at a time."),
     ] = "float32",
+    draft: Annotated[
+        int, typer.Option(min=0, max=64, help="Tokens drafted at a time from what a reply repeats; 8 is a good number.")
+    ] = 0,
     plugins: PluginsOption = None,
 ) -> None:
     """Serve a run's policies, or any model folder, at /v1/chat/completions and /v1/completions, for OpenAI's client.
@@ -75,7 +78,9 @@ def serve(
         load_own(plugins)
         with out.status("loading"):
             if is_model_folder(run):
-                served = served_folder(run, policies or (), device=device, dtype=dtype or "float32", products=products)
+                served = served_folder(
+                    run, policies or (), device=device, dtype=dtype or "float32", products=products, draft=draft
+                )
             elif not (run / "config.yaml").exists():
                 raise usage(
                     f"{run} holds neither a run (config.yaml) nor a model (config.json): give the folder of one"
@@ -83,7 +88,8 @@ def serve(
             elif dtype is not None:
                 raise usage("--dtype goes with a model folder: a run's policies have the number type of its settings")
             else:
-                served = served_policies(replace(load_run(run), products=products), policies or (), device=device)
+                loaded = replace(load_run(run), products=products, draft=draft)
+                served = served_policies(loaded, policies or (), device=device)
 
         def started(address: str) -> None:
             if host not in LOOPBACK and api_key is None:

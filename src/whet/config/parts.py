@@ -191,6 +191,10 @@ class EngineConfig(Config):
     correct: Annotated[bool, ActsUnless("products", "float32")] = True
     """Compare the update's ratios with the weights that the step starts from, and weigh each token by how these and the
     sampler differ: at most 2 (truncated importance sampling). A method's own proximal=true comes first."""
+    draft: Annotated[int, ActsWhen("kind", "local")] = Field(0, ge=0, le=64)
+    """Tokens at most that are drafted for a reply from what it repeats of its own text, and verified in one pass. Only
+    where few replies are left, so it is for long tails, and for a reply at a time. Replies are the same tokens;
+    logprobs differ by rounding. 0: no drafts."""
     rollout: Literal["lockstep", "free"] = "lockstep"
     """lockstep: a service answers all rollouts that ask it before any continues. free: each continues as soon as its
     own answer is there. Use it for rollouts of many turns, or that wait for something slow."""
@@ -281,6 +285,9 @@ class LearningConfig(Config):
     """Rows of one optimiser update."""
     num_epochs: int = Field(1, ge=1)
     """Passes over a step's rows."""
+    products: Literal["float32", "bfloat16"] = "float32"
+    """What an update multiplies weights in, on a CPU. bfloat16 needs amx_bf16 or avx512_bf16; weights and optimiser
+    stay float32, and tokens are weighed as by engine.correct. The gradient's error is measured on the first batch."""
     token_budget: int = Field(4096, ge=1)
     """Tokens of one forward and backward pass; a context that several rows share counts once. Lower it where memory
     runs out: results do not change beyond rounding."""

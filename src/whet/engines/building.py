@@ -32,6 +32,7 @@ def new_engine(policy: Policy, settings: EngineConfig) -> Engine:
         prefill_tokens=settings.prefill_tokens,
         prefix_bytes=prefix_bytes,
         products=chosen([shape_of(policy)]) if settings.products == "auto" else settings.products,
+        draft=settings.draft,
     )
 
 

@@ -26,6 +26,10 @@ class Constraints:
         if constraint is not None:
             self._matchers[index] = constraint.matcher()
 
+    def follows(self, index: int) -> bool:
+        """Whether a request has a constraint that can be followed."""
+        return index in self._matchers
+
     def forget(self, index: int) -> None:
         """The request has ended. `failed` keeps it until it is read."""
         self._matchers.pop(index, None)

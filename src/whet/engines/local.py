@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from whet.engines.drafts import Drafts, costs_of, next_tokens
 from whet.engines.memory import SlotMemory
 from whet.engines.products import Products, packing_of
 from whet.engines.protocol import Weights, Wrote
@@ -34,6 +35,7 @@ class LocalEngine:
         prefill_tokens: context tokens of one prefill pass, padding included.
         prefix_bytes: for keys and values of replies that a later request may go on from.
         products: what the model's products are computed in. Another kind than float32 takes a copy of the weights.
+        draft: tokens at most that a pass drafts for a row (see `whet.engines.drafts`). 0: no drafts.
     Raises: ConfigError where model or machine cannot compute such products.
     """
 
@@ -48,6 +50,7 @@ class LocalEngine:
         prefill_tokens: int = 16384,
         prefix_bytes: int = 2**30,
         products: Products = "float32",
+        draft: int = 0,
     ) -> None:
         self.policy, self.max_rows, self.prefill_tokens = policy, max_rows, prefill_tokens
         self.prefix_bytes = prefix_bytes
@@ -55,6 +58,8 @@ class LocalEngine:
         self.packing = packing_of(policy, products)
         self.runner = runner_of(policy, self.packing)
         self.num_tokens = 0
+        self.drafts = Drafts(draft, costs_of(policy.causal_lm.config.get_text_config().hidden_size, products))
+        """Of replies that are generated together, and of those before them since the weights were new."""
         self.num_layers: int = policy.causal_lm.config.get_text_config().num_hidden_layers
 
     @property
@@ -91,14 +96,13 @@ class LocalEngine:
                     self._admit(waiting[-free:][::-1], running, memory)
                     del waiting[-free:]
                 else:
-                    memory.point_at(running.positions_R[: running.count])
-                    hidden = self.runner.decode(running.last_R[: running.count], memory)
-                    running.sample(self.runner.head(hidden), first=0)
+                    next_tokens(self.runner, running, memory, self.drafts)
                 ended = running.collect(memory, running.ending())
                 for reason in running.constraints.failed.values():
                     raise ConstraintError(reason)
                 for index, completion in ended:
                     done[index] = completion
+                    self.drafts.ended(requests[index].context, index, completion.tokens)
         return [completion for completion in done if completion is not None]
 
     def _admit(self, admitted: list[int], running: Running, memory: SlotMemory) -> None:
@@ -128,6 +132,7 @@ class LocalEngine:
                 max_rows=self.max_rows,
                 prefill_tokens=self.prefill_tokens,
                 prefix_bytes=self.prefix_bytes,
+                drafts=self.drafts.emptied(),
             )
         return self._stream
 
@@ -150,8 +155,8 @@ class LocalEngine:
         return ended
 
     def restart(self) -> None:
-        """Forget all requests: one of them has broken a step."""
-        self._stream = None
+        """Forget all requests, and what drafts are taken from."""
+        self._stream, self.drafts = None, self.drafts.emptied()
 
     def remembered(self, payload: Request) -> Request | None:
         """What `done` needs of a request: not its context. None: nothing."""
@@ -190,7 +195,7 @@ class LocalEngine:
         if not self.shares_memory(source):
             self.policy.load_state(source.state(), version=version)
         self.policy.version = version
-        self._stream = None
+        self._stream, self.drafts = None, self.drafts.emptied()
 
 
 def _alike(request: Request) -> Request:

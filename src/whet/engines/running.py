@@ -50,6 +50,8 @@ class Running:
         """The numbers that the tokens are drawn with, in (0, 1)."""
         self.tokens_RT = torch.zeros((num_rows, width), dtype=torch.long, device=device)
         self.logprobs_RT = torch.zeros((num_rows, width), device=device)
+        self.fresh: list[int] = []
+        """Tokens that each row has written in the newest pass."""
         self.constraints = Constraints()
         self.tops: dict[int, list[tuple[tuple[int, float], ...]]] = {}
         """`Token.top` of requests that want them, by index."""
@@ -101,6 +103,7 @@ class Running:
             self.top_p_R[rows] if any(s.top_p < 1 for s in settings) else None,
             self.uniforms_RT[rows].gather(1, at).squeeze(1),
         )
+        self.fresh = [1] * self.count
         self.last_R[rows] = tokens
         self.tokens_RT[rows].scatter_(1, at, tokens[:, None])
         self.logprobs_RT[rows].scatter_(1, at, logprobs[:, None])
@@ -115,11 +118,65 @@ class Running:
             if index in self.tops:
                 self.tops[index].append(likeliest(logprobs_BV[row], self.requests[index].num_top))
 
-    def newest(self, row: int) -> Token:
-        """A row's last token."""
-        at = int(self.written_R[row]) - 1
-        top = self.tops[self.indices[row]][-1] if self.indices[row] in self.tops else ()
-        return Token(int(self.last_R[row]), float(self.logprobs_RT[row, at]), top)
+    def is_free(self, row: int) -> bool:
+        """Whether no constraint says what a row may write."""
+        return not self.constraints.follows(self.indices[row])
+
+    def verify(self, logits_NV: Tensor, rows_N: Tensor, places_N: Tensor, drafts: Sequence[Sequence[int]]) -> list[int]:
+        """The next tokens of all rows: each is drawn, and where it is the drafted one, the one after it is too.
+
+        A row ends at the first token that ends its request, drafted or not.
+
+        Args:
+            logits_NV: of each row's newest token and of its draft's tokens, row after row.
+            rows_N: their rows.
+            places_N: 0 of a row's newest token, then 1, 2, ...
+            drafts: of each row; some are empty. That of a row with a constraint is.
+        Returns: the number of tokens that each row has written.
+        """
+        settings = [self.requests[index].sampling for index in self.indices]
+        firsts = (places_N == 0).nonzero().flatten()
+        if not all(map(self.is_free, range(self.count))):
+            logits_NV = logits_NV.index_put((firsts,), self.constraints.applied(logits_NV[firsts], self.indices))
+        temperature_N = self.temperature_R[rows_N] if any(s.temperature != 1 for s in settings) else None
+        top_p_N = self.top_p_R[rows_N] if any(s.top_p < 1 for s in settings) else None
+        uniform_N = self.uniforms_RT[rows_N, self.written_R[rows_N] + places_N]
+        tokens_N, logprobs_N = sample(logits_NV, temperature_N, top_p_N, uniform_N)
+        tops_NV = log_distribution(logits_NV, temperature_N) if self.tops else None
+        drawn = tokens_N.tolist()
+        self.fresh = []
+        for row, (draft, first) in enumerate(zip(drafts, firsts.tolist(), strict=True)):
+            count = self._accept(row, drawn[first : first + len(draft) + 1], draft)
+            written = int(self.written_R[row])
+            self.logprobs_RT[row, written : written + count] = logprobs_N[first : first + count]
+            if tops_NV is not None:
+                for place in range(first, first + count):
+                    self._note_likeliest(tops_NV[place, None], [self.indices[row]])
+            self.last_R[row] = drawn[first + count - 1]
+            self.fresh.append(count)
+        counts_R = torch.tensor(self.fresh, device=self.written_R.device)
+        self.written_R[: self.count] += counts_R
+        self.positions_R[: self.count] += counts_R
+        self.constraints.accept(tokens_N[firsts], self.indices)
+        return self.fresh
+
+    def _accept(self, row: int, drawn: Sequence[int], draft: Sequence[int]) -> int:
+        """Write a row's drawn tokens, and return how many of them count."""
+        written, sampling = int(self.written_R[row]), self.requests[self.indices[row]].sampling
+        self.tokens_RT[row, written : written + len(drawn)] = torch.tensor(drawn, device=self.tokens_RT.device)
+        ends = self.policy.stop_ids | set(sampling.stop_ids)
+        for count, (token, guess) in enumerate(zip(drawn, draft, strict=False), 1):
+            if token != guess or token in ends or (sampling.stop and self._wrote_stop(row, written + count)):
+                return count
+        return len(drawn)
+
+    def newest(self, row: int) -> list[Token]:
+        """A row's tokens of the newest pass."""
+        count, written = self.fresh[row], int(self.written_R[row])
+        places = slice(written - count, written)
+        tokens, logprobs = self.tokens_RT[row, places].tolist(), self.logprobs_RT[row, places].tolist()
+        tops = self.tops[self.indices[row]][-count:] if self.indices[row] in self.tops else [()] * count
+        return [Token(*parts) for parts in zip(tokens, logprobs, tops, strict=True)]
 
     def ending(self, gone: Collection[int] = ()) -> dict[int, StopReason]:
         """The rows whose requests are finished, and why.
@@ -137,7 +194,7 @@ class Running:
             sampling = self.requests[index].sampling
             if sampling.stop_ids and int(self.last_R[row]) in sampling.stop_ids:
                 reasons[row] = "eos"
-            elif sampling.stop and reasons.get(row) != "eos" and self._wrote_stop(row):
+            elif sampling.stop and reasons.get(row) != "eos" and self._wrote_stop(row, int(self.written_R[row])):
                 reasons[row] = "stop"
         for row, index in enumerate(self.indices if self.constraints.complete else ()):
             if index in self.constraints.complete and reasons.get(row) != "eos":
@@ -170,9 +227,9 @@ class Running:
         del self.indices[left:]
         return completions
 
-    def _wrote_stop(self, row: int) -> bool:
+    def _wrote_stop(self, row: int, written: int) -> bool:
+        """Whether a stop string ends within a row's first `written` tokens, the last of them being new."""
         stop = self.requests[self.indices[row]].sampling.stop
-        written = int(self.written_R[row])
         # A stop string cannot be spread over more tokens than it has bytes, but for tokens without any text.
         width = max(len(s.encode()) for s in stop) + 1
         while True:

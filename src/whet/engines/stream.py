@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from whet.engines.drafts import Drafts, next_tokens
 from whet.engines.memory import SlotMemory
 from whet.engines.protocol import Wrote
 from whet.engines.runners import Runner
@@ -52,14 +53,23 @@ class Stream:
         max_rows: requests in work at one time; the others wait their turn.
         prefill_tokens: context tokens of one pass, padding included; one request at least.
         prefix_bytes: for keys and values of replies that may be gone on from.
+        drafts: without anything in it. Passes in which requests join have no drafts.
     """
 
     def __init__(
-        self, policy: Policy, runner: Runner, num_layers: int, *, max_rows: int, prefill_tokens: int, prefix_bytes: int
+        self,
+        policy: Policy,
+        runner: Runner,
+        num_layers: int,
+        *,
+        max_rows: int,
+        prefill_tokens: int,
+        prefix_bytes: int,
+        drafts: Drafts,
     ) -> None:
         self.policy, self.runner, self.max_rows, self.prefill_tokens = policy, runner, max_rows, prefill_tokens
         self.prefixes = Prefixes(prefix_bytes)
-        self.counts = Counts()
+        self.counts, self.drafts = Counts(), drafts
         self._memory = SlotMemory(max_rows, 0, num_layers)
         self._requests: dict[int, Request] = {}
         self._waiting: deque[int] = deque()
@@ -128,6 +138,7 @@ class Stream:
         self.counts.written += len(completion.tokens)
         self._wrote.pop(ticket, None)
         self._gone.discard(ticket)
+        self.drafts.ended(request.context, ticket, completion.tokens)
 
     def _cancelled(self) -> list[tuple[int, Completion]]:
         """Those that wait and are gone; of those in work a step sees it."""
@@ -174,13 +185,13 @@ class Stream:
 
     def _pass(self, joining: dict[tuple[int, ...], list[int]]) -> None:
         running, memory, first = self._running, self._memory, self._running.count
+        if not joining:
+            next_tokens(self.runner, running, memory, self.drafts)
+            return
         if first:
             memory.point_at(running.positions_R[:first])
         else:
             memory.positions_R = running.positions_R[:0]
-        if not joining:
-            running.sample(self.runner.head(self.runner.decode(running.last_R[:first], memory)), first=0)
-            return
         contexts = list(joining)
         prefixes = [self.prefixes.of(self._requests[joining[context][0]].follows, context) for context in contexts]
         starts = [len(prefix.tokens) if prefix is not None else 0 for prefix in prefixes]
@@ -212,7 +223,8 @@ class Stream:
             if ticket not in self._wrote or ticket in self._running.constraints.failed:
                 continue
             try:
-                self._wrote[ticket](self._running.newest(row))
+                for token in self._running.newest(row):
+                    self._wrote[ticket](token)
             except Exception:
                 logger.exception("a request is cancelled: who was told of its tokens raised")
                 self._gone.add(ticket)

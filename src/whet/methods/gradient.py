@@ -101,6 +101,10 @@ class Gradient:
         )
         return updates
 
+    def compares_with_start(self, config: GradientConfig) -> bool:
+        """Whether ratios compare with the weights that a step starts from: by `proximal`, or by `engine.correct`."""
+        return self.loop.adapted(self.updates(config)[POLICY]).proximal
+
     def reference(self, config: GradientConfig) -> Reference | None:
         """The policy that a KL compares with. None: there is no KL at this step."""
         if not config.kl.coef:
@@ -128,12 +132,13 @@ class Gradient:
         bounds = balanced_bounds_of(config)
         if bounds is None or "old" in self._logged_reach:
             return
+        at_start = self.compares_with_start(config)
         policy, policy_rows = self.loop.policies[POLICY], [row for row in rows if row.policy == POLICY]
-        age = "fresh" if config.proximal or reach.is_fresh(policy_rows, policy) else "old"
+        age = "fresh" if at_start or reach.is_fresh(policy_rows, policy) else "old"
         if age in self._logged_reach:
             return
         budget = config.learning.token_budget
-        lines = reach.measured(bounds, policy_rows, policy, at_start=config.proximal, token_budget=budget)
+        lines = reach.measured(bounds, policy_rows, policy, at_start=at_start, token_budget=budget)
         if lines:
             self._logged_reach.add(age)
             self.loop.folder.event("info", "reach", f"train step {step}: {'; '.join(lines)}", phase="train", step=step)
@@ -161,13 +166,14 @@ class Gradient:
         waits = getattr(config.off_policy, "staleness", 0) or getattr(config.off_policy, "max_age", 0)
         if (bounds := balanced_bounds_of(config_at(config, waits + 1))) is not None:
             lines.append(reach.in_advance(bounds, None if config.advantage == "gae" else waits + 1))
-        is_on_policy = updates == 1 and (config.proximal or config.off_policy.kind == "none")
+        at_start = self.compares_with_start(config)
+        is_on_policy = updates == 1 and (at_start or config.off_policy.kind == "none")
         if is_on_policy and not isinstance(config.loss, ReinforceLoss):
-            why = "to the weights that the step starts from" if config.proximal else "on fresh data"
+            why = "to the weights that the step starts from" if at_start else "on fresh data"
             lines.append(
                 f"note: with one update a step every ratio {why} is 1, and no bound, gate or weight of the loss acts; "
                 "lower learning.minibatch_rows or raise learning.num_epochs for more updates"
-                f"{'' if config.proximal else ', or set off_policy.kind'}"
+                f"{'' if at_start else ', or set off_policy.kind'}"
             )
         return lines
 

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from whet.models.group import ALONE, Group
 from whet.models.lean import CausalRows, lean_decoder
+from whet.models.narrow import is_narrow
 from whet.models.policy import Policy
 from whet.types import Row
 
@@ -170,6 +171,8 @@ def compute_logprobs(policy: Policy, batch: MicroBatch, entropy: bool, graded: b
     chunk = head_chunk(policy)
     plain = _plain_head(policy)
     if len(targets_N) > chunk and plain is not None:
+        if is_narrow():
+            hidden_NH, plain = hidden_NH.bfloat16(), plain.bfloat16()
         logprobs_N, entropies_N = ChunkedLogprobs.apply(hidden_NH, plain, targets_N, temperature_N, chunk, graded)  # type: ignore[no-untyped-call]
         return logprobs_N, entropies_N if entropy else None
     parts = [

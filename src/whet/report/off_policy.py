@@ -37,9 +37,20 @@ def setting_in_words(run: RunRecord) -> str:
         parts.append(f"The loss is {loss}.")
     if run.setting("proximal") is True:
         parts.append("The old weights are those that a step starts from.")
+    elif run.setting("proximal") is False and _is_corrected(run):
+        products = run.setting("engine.products")
+        parts.append(
+            "The old weights are those that a step starts from, and each token is weighed by how these and the sampler "
+            f"differ (engine.correct, as the engine multiplies in {products})."
+        )
     elif run.setting("proximal") is False:
         parts.append("The old weights are those that sampled the token.")
     return " ".join(parts)
+
+
+def _is_corrected(run: RunRecord) -> bool:
+    """Whether updates were corrected for the engine's products."""
+    return run.setting("engine.products") in ("bfloat16", "int8") and run.setting("engine.correct") is not False
 
 
 def target_share_of(run: RunRecord) -> float | None:

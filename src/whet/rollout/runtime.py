@@ -257,6 +257,9 @@ class Runtime(Mapping[str, Any]):
 
     def _roll_out(self, rollouts: Iterable[Rollout[T]], label: str) -> list[T]:
         """The results of one unit."""
+        if self.settings.draft:  # what drafts are taken from must not depend on other units
+            for _, engine in self._engines.values():
+                engine.restart()
         with self.watchdog.watching():
             if not self.is_free:
                 return roll_out(rollouts, self, beat=self.watchdog.beat)

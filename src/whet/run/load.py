@@ -48,11 +48,14 @@ class LoadedRun:
     products: Products = "float32"
     """What engines beside the run multiply in, whatever the run's did: on any machine, the weights themselves."""
 
+    draft: int = 0
+    """Tokens that engines beside the run draft for a reply at most."""
+
     @property
     def engine_settings(self) -> EngineConfig:
         """Of an engine beside the run."""
         settings: EngineConfig = self.config.engine
-        return settings.model_copy(update={"products": self.products})
+        return settings.model_copy(update={"products": self.products, "draft": self.draft})
 
     @property
     def best(self) -> str:

@@ -44,8 +44,9 @@ from whet.tasks.splits import Problems
 from whet.tracking.beside import Beside
 from whet.trainer.checkpoint import newest_first
 from whet.trainer.loop import Loop, Progress
-from whet.trainer.losses import corrected
+from whet.trainer.losses import corrected, corrected_where_narrow
 from whet.trainer.process import set_determinism
+from whet.trainer.products import check_products, products_of
 from whet.trainer.selfchecks import PROBE_BUDGET, difference_of
 from whet.trainer.sharded import RanksLost
 from whet.types import Request, Sampling, tail_row
@@ -215,6 +216,8 @@ def prepare(
     for policy in policies.values():
         if problem := problem_of(policy, config.engine.products):
             raise ConfigError(problem)
+        if trains:
+            check_products(policy, products_of(config), num_ranks=config.cluster.ranks)
     if not config.cluster.ranks:
         _warn_of_bfloat16(policies, progress)
     warnings = [warning for policy in policies.values() for warning in policy_warnings(policy)]
@@ -227,6 +230,8 @@ def prepare(
     loop.counts = runtime.counts
     if config.engine.products != "float32" and config.engine.correct:
         loop.adapted = corrected
+    else:
+        loop.adapted = corrected_where_narrow
     loop.engine_of, runtime.engine_made = runtime.made_engine, loop.check_engine
     if config.engine.rollout == "free" and config.engine.latency is None:
         runtime.arrivals = arrivals_of(config.engine.arrivals, folder)

@@ -100,12 +100,14 @@ def served_folder(
     device: str = "auto",
     dtype: Literal["float32", "bfloat16"] = "float32",
     products: Products = "float32",
+    draft: int = 0,
 ) -> ServedPolicies:
     """The model in a Hugging Face folder, under the folder's name. There is no pipeline.
 
     Args:
         chosen: that name, or nothing.
         products: what its engine multiplies in.
+        draft: tokens that its engine drafts for a reply at most.
     Raises: ConfigError where there is no such model, or its folder cannot be loaded.
     """
     name = folder.resolve().name or "model"
@@ -124,7 +126,7 @@ def served_folder(
         limits={name: SamplingConfig(max_new_tokens=limit)},
         words=find_prompts("english"),  # of a pipeline, which it has not
         reading=lambda critique, words: {},
-        engine=EngineConfig(products=products),
+        engine=EngineConfig(products=products, draft=draft),
         pipeline=(),
         created=int((folder / "config.json").stat().st_mtime),
     )

@@ -12,8 +12,9 @@ from torch import Tensor
 from whet.errors import RunError
 from whet.models.group import ALONE, Group, own_part, whole
 from whet.models.lean import lean_decoder
+from whet.models.narrow import multiplying
 from whet.models.policy import Policy
-from whet.models.scoring import MicroBatch, score_here, share_of, token_logprobs
+from whet.models.scoring import MicroBatch, micro_batches, score_here, share_of, token_logprobs
 from whet.objectives import aggregation_weights
 from whet.seeds import seed_of
 from whet.trainer.flat import Tokens, ages_of, drift_in_passes, drift_of, joined, trained
@@ -28,6 +29,7 @@ from whet.trainer.passes import (
     tokens_of,
 )
 from whet.trainer.process import exact_kernels
+from whet.trainer.products import gradient_error
 from whet.trainer.terms import Term, Update, means_of
 from whet.types import Row
 
@@ -68,6 +70,10 @@ class Learner:
             logprobs that a term needs, or two terms report one metric.
         """
         self.rule = rule or self.rule
+        with multiplying(self.rule.learning.products):
+            return self._update(rows, seed)
+
+    def _update(self, rows: Sequence[Row], seed: int) -> dict[str, float]:
         terms = self.rule.terms
         rows = [row for row in rows if row.num_trained and any(term.takes(row.kind) for term in terms)]
         if not rows:
@@ -79,6 +85,7 @@ class Learner:
         in_pass = self.rule.scored_in_pass and sum(map(len, batches)) == 1
         old = [torch.empty(0) for _ in rows] if in_pass else self._old_logprobs(rows, taken)
         sums = Sums(terms)
+        error = self._gradient_error([row for row, is_in in zip(rows, taken, strict=True) if is_in])
         updates: list[dict[str, float]] = []
         drift: float | None = None
         before = some_weights(self.parameters)
@@ -98,12 +105,24 @@ class Learner:
             metrics["kl/sampler"] = drift
         if sums.of_terms and not self.policy.is_value:
             metrics["entropy"] = sums.entropy / max(sums.num_tokens, 1.0)
-        return metrics | {
-            "optim/learning_rate": self.rule.learning_rate(self.num_updates - 1),
-            "optim/updates": float(len(updates)),
-            "optim/moved": moved_share(before, self.parameters, self.group),
-            "rows/without_credit": 1 - sum(taken) / len(taken),
-        }
+        return (
+            metrics
+            | error
+            | {
+                "optim/learning_rate": self.rule.learning_rate(self.num_updates - 1),
+                "optim/updates": float(len(updates)),
+                "optim/moved": moved_share(before, self.parameters, self.group),
+                "rows/without_credit": 1 - sum(taken) / len(taken),
+            }
+        )
+
+    def _gradient_error(self, rows: Sequence[Row]) -> dict[str, float]:
+        """The error of the gradient's products, on one pass before the phase's first update. Empty: not measured."""
+        settings = self.rule.learning
+        if settings.products == "float32" or self.num_updates or not rows:
+            return {}
+        batch = next(iter(micro_batches(self.policy, rows, settings.token_budget)))
+        return {"optim/products_error": gradient_error(self.policy, batch, self.parameters, settings.products)}
 
     def _old_logprobs(self, rows: Sequence[Row], taken: Sequence[bool]) -> list[Tensor]:
         """[N_row] for each row: the logprobs of the ratio's denominator. Empty where no term takes the row's ratio.

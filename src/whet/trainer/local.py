@@ -14,6 +14,7 @@ from whet.engines.protocol import Engine
 from whet.models.policy import Policy
 from whet.models.scoring import score
 from whet.trainer.learner import Learner
+from whet.trainer.products import check_products
 from whet.trainer.protocol import Trainer
 from whet.trainer.sharded import Ranks, ShardedTrainer
 from whet.trainer.terms import Update
@@ -49,6 +50,7 @@ class LocalTrainer:
         return self.learner.num_updates
 
     def begin(self, rule: Update) -> None:
+        check_products(self.policy, rule.learning.products)
         self._learner, self._is_training = Learner(self.policy, rule), True
 
     def learning_rate(self, update: int) -> float:

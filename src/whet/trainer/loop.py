@@ -397,10 +397,20 @@ class Loop:
             metrics = trainer.update(policy_rows, seed=seed_of(self.seed, phase.name, step, name), rule=rules[name])
             if metrics:
                 self.push(name)
+            if (error := metrics.get("optim/products_error")) is not None:
+                self._tell_products_error(phase, step, name, rules[name].learning.products, error)
             by_policy[name] = metrics
             if learnt := learnt_of(name, metrics, policy_rows, version):
                 learnings.append(learnt)
         return by_policy, learnings
+
+    def _tell_products_error(self, phase: Phase, step: int, name: str, products: str, error: float) -> None:
+        text = (
+            f"learning.products = {products}: the gradient of policy {name} on one batch is {error:.2%} of its norm "
+            "from that of float32"
+        )
+        self.folder.event("info", "products_error", text, phase=phase.name, step=step)
+        self.progress.tell("info", text)
 
     def _rules(self, phase: Phase, step: int) -> dict[str, Update]:
         """How each policy learns in a step."""

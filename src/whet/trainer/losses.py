@@ -189,6 +189,11 @@ def corrected(update: Update) -> Update:
     return replace(update, proximal=True, correct=correction_of(CorrectionConfig()), scored_in_pass=True)
 
 
+def corrected_where_narrow(update: Update) -> Update:
+    """As `corrected`, where the update multiplies in another type than float32: its ratios begin at 1 then."""
+    return corrected(update) if update.learning.products != "float32" else update
+
+
 # --- a policy loss, and what it chooses before an update --------------------------------------------------------------
 
 FUNCTIONS: Mapping[type[PolicyLoss], PolicyLossFunction] = {

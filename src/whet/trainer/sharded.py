@@ -16,6 +16,7 @@ from whet.engines.protocol import Engine
 from whet.errors import RunError
 from whet.models.policy import Policy
 from whet.models.skeleton import Skeleton
+from whet.trainer.products import check_products
 from whet.trainer.protocol import Trainer
 from whet.trainer.terms import Update
 from whet.types import Row
@@ -88,6 +89,7 @@ class ShardedTrainer:
         return self._num_updates
 
     def begin(self, rule: Update) -> None:
+        check_products(self.policy, rule.learning.products, num_ranks=self.ranks.size)
         self.ranks.call("begin", self.policy.name, rule, self.version)
         self._rule, self._num_updates, self._is_training = rule, 0, True
 

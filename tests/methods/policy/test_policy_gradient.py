@@ -244,6 +244,7 @@ def test_the_plan_tells_the_reach_of_a_search(preset, settings, line, method):
         ("bapo", [], [1]),
         ("bapo", ["num_steps=5", "off_policy.kind=replay", "off_policy.staleness=2"], [3, 4]),
         ("bapo", ["num_steps=5", "off_policy.kind=replay", "off_policy.staleness=2", "proximal=true"], [3]),
+        ("bapo", ["num_steps=5", "off_policy.kind=replay", "off_policy.staleness=2", "engine.products=int8"], [3]),
         ("cispo", ["loss.bounds.kind=bapo", *REPLAY], [2, 3]),
         ("bapo", ["loss.bounds.kind=fixed", *REPLAY], []),
         ("dppo", REPLAY, []),
