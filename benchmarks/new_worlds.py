@@ -50,11 +50,14 @@ SEEDS = tuple(range(400, 405))
 WORLDS = ("textcraft", "maze", "academia", "cookingworld")
 NUM_TOOLS = 100
 """Test items of academia where RL is measured."""
-EVOL: tuple[str, ...] = ()
+EVOL: tuple[str, ...] = ("num_explored=917",)
 """What differs from the preset `agent_evol_worlds`."""
-RL: tuple[str, ...] = (f"data.num_test={NUM_TOOLS}",)
+RL: tuple[str, ...] = (
+    *(f"data.num_test={NUM_TOOLS}", "data.num_validation=60", "evaluation.validation_samples=2"),
+    *("num_steps=40", "validate_every=10"),
+)
 """What differs from the preset `agent_grpo_academia`."""
-START = ("num_steps=900", "validate_every=300", "data.num_test=2", "evaluation.num_samples=1")
+START = ("num_steps=1500", "validate_every=500", "data.num_test=2", "evaluation.num_samples=1")
 """What differs from the preset `agent_clone_worlds` where a seed raises its start. AgentEvol's run measures it."""
 RUNS = ("evol", "more", "rl")
 EDGE = 5
