@@ -22,7 +22,7 @@ def setting_in_words(run: RunRecord) -> str:
         parts.append(f"A reply grows by at most {budget} tokens a step, and goes on under newer weights.")
     elif kind == "async":
         age = run.setting("off_policy.max_age")
-        parts.append(f"Rollouts go on while the policy trains, and are at most {age} steps old where they are trained on.")
+        parts.append(f"Rollouts go on while the policy trains, which trains on those of the last {age} steps.")
     elif kind == "none":
         parts.append("Every batch is trained on in the step that sampled it.")
     loss, bounds = run.setting("loss.kind"), run.setting("loss.bounds.kind")
