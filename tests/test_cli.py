@@ -201,6 +201,7 @@ def test_a_full_disk_while_saving_keeps_what_is_whole(tmp_path, small_run):
         subprocess.run(["umount", "-l", str(disk)], check=False)
 
 
+@pytest.mark.integration
 def test_a_grader_that_times_out_is_counted_and_the_run_goes_on(tmp_path, random_model):
     """References that blow up: every grading of a reply with an answer times out or fails, none is a reward."""
     questions = [f"Solve: {n % 10} + 5 - {n}" for n in range(200)]
@@ -211,7 +212,7 @@ def test_a_grader_that_times_out_is_counted_and_the_run_goes_on(tmp_path, random
     words = tmp_path / "words.yaml"
     words.write_text("extends: chains\n")  # the words of chains, for other data than the tiny world's
     settings = [
-        "data.kind=file", f"data.path={file}", "data.timeout_s=0.2", f"prompts={words}", "num_threads=1",
+        "data.kind=file", f"data.path={file}", "data.timeout_s=0.5", f"prompts={words}", "num_threads=1",
         f"actor.path={random_model}", f"critic.path={random_model}", "answers=cached", f"answers_file={answers}",
         "warm_start.actor_steps=0", "warm_start.critic_steps=0", "stage2.num_steps=0",
         "stage1.num_steps=1", "stage1.prompts_per_step=2", "stage1.validate_every=1",
