@@ -90,7 +90,6 @@ def small_run(random_model: Path) -> list[str]:
         f"actor.path={random_model}",
         f"critic.path={random_model}",
         "num_threads=1",
-        *(f"roles.{role}.max_new_tokens=16" for role in ("answer", "critique", "refinement")),
         "data.num_train=64",
         "data.num_validation=8",
         "data.num_test=12",
