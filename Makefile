@@ -68,7 +68,8 @@ critiques: $(INSTALLED)
 	@.venv/bin/python scripts/lead.py lead '$(OUT)/loop' '$(OUT)/vanilla'
 
 # One thread a process: the cores are taken by the processes, and OpenMP's waiting threads would hold each other up.
-PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv/bin/pytest -n $(JOBS) --dist loadgroup
+# Compiled files are kept, whatever the environment says: else every process compiles whet anew, and pytest the tests.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv/bin/pytest -n $(JOBS) --dist loadgroup
 test: .venv/.installed-dev
 	$(STEP) 'ruff: style, likely mistakes, layout'
 	@.venv/bin/ruff check .

@@ -15,6 +15,7 @@ from hypothesis import settings
 from transformers import Qwen2ForCausalLM
 
 from support.commands import whet
+from support.disk import never_wait
 from support.random_policy import random_policy as make_random_policy
 from whet.models.policy import Policy
 from whet.models.stand_in import save_stand_in
@@ -23,6 +24,7 @@ from whet.models.tiny import tiny_config, tiny_tokenizer
 pytest_plugins = ("support.cpu_times",)
 CHROMIUM = "/usr/bin/chromium"
 torch.set_num_threads(1)
+never_wait()
 # What an example takes on the clock says what else the machine does.
 settings.register_profile("whet", deadline=None)
 settings.load_profile("whet")

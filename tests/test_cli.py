@@ -201,6 +201,7 @@ def test_a_full_disk_while_saving_keeps_what_is_whole(tmp_path, small_run):
         subprocess.run(["umount", "-l", str(disk)], check=False)
 
 
+@pytest.mark.integration
 def test_a_grader_that_times_out_is_counted_and_the_run_goes_on(tmp_path, random_model):
     """References that blow up: every grading of a reply with an answer times out or fails, none is a reward."""
     questions = [f"Solve: {n % 10} + 5 - {n}" for n in range(200)]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from whet.files import whole_folder, write_atomic, write_link, write_new
+from support.disk import real_fsync
+from whet.files import sync, whole_folder, write_atomic, write_link, write_new
 
 
 def test_a_file_is_replaced_whole_and_nothing_is_left_aside(tmp_path):
@@ -68,6 +69,16 @@ def test_a_folder_is_there_once_it_is_whole(tmp_path):
         (aside / "third").write_text("z")
     assert os.listdir(tmp_path / "made") == ["other"]
     assert os.listdir(tmp_path) == ["made"]
+
+
+def test_what_is_written_reaches_the_disk_itself(tmp_path, monkeypatch):
+    """Elsewhere tests do not wait for it (`support.disk`)."""
+    monkeypatch.setattr(os, "fsync", real_fsync)
+    write_atomic(tmp_path / "file", b"x")
+    with whole_folder(tmp_path / "made") as aside:
+        (aside / "file").write_text("x")
+    sync([tmp_path, tmp_path / "file", tmp_path / "made"])
+    assert (tmp_path / "file").read_bytes() == (tmp_path / "made" / "file").read_bytes() == b"x"
 
 
 def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):

@@ -16,6 +16,8 @@ from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
 from unittest.mock import patch
 
+from support.disk import never_wait
+
 SERVER = multiprocessing.get_context("forkserver")
 PRELOADED = [
     "whet.cli", "whet.run.session", "whet.api.run", "whet.run.evaluate", "whet.methods.policy.grpo",
@@ -70,6 +72,7 @@ def _whet(arguments: list[str], folder: str, environment: dict[str, str], said: 
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))  # noqa: SIM115
     sys.argv = ["whet", *arguments]
+    never_wait()
     from whet.cli import main
 
     try:

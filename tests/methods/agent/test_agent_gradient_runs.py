@@ -26,7 +26,7 @@ def settings():
     return {
         "policy": {"path": str(agent_model())}, "data": {"env": {"maze": 3, "counting": 1}, "num_test": 2,
         "num_validation": 2}, "prompts_per_step": 4, "group_size": 3, "num_steps": 3, "num_threads": 1,
-        "rules": "none", "sampling": {"max_new_tokens": 24}, "evaluation": {"max_turns": 2}, "progress": False,
+        "rules": "none", "sampling": {"max_new_tokens": 8}, "evaluation": {"max_turns": 2}, "progress": False,
         "schedule": {"max_turns": {"kind": "steps", "values": [1, 2, 3], "every": 1}},
     }  # fmt: skip
 
@@ -204,7 +204,7 @@ def test_states_are_compared_by_what_compares_in_groups(tmp_path, settings, adva
 def test_a_model_to_compare_with_has_a_row_of_its_own(tmp_path, settings, counting):
     """And it is not trained: it plays as it does where it is the policy."""
     own = {**settings, "data": {"env": "counting", "num_test": 2, "num_validation": 2}, "num_steps": 1, "schedule": {},
-           "max_turns": 2, "sampling": {"max_new_tokens": 8}}  # fmt: skip
+           "max_turns": 2}  # fmt: skip
     other = {"path": "tiny_agent_early"}
     run = whet.train("agent_grpo", out=tmp_path / "run", plugins=[counting], **own, cloned=other)
     assert list(run.table) == ["before", "after", "last", "cloned"]
@@ -214,11 +214,11 @@ def test_a_model_to_compare_with_has_a_row_of_its_own(tmp_path, settings, counti
 
 def test_models_beside_have_rows_and_the_lead_over_them_is_paired(tmp_path, settings):
     """The policy itself, untrained, leads itself by nothing; the interval is of the items' differences."""
-    data = {"env": "textcraft", "groups": ["depth 1"], "num_train": 4, "num_test": 8, "num_validation": 2,
+    data = {"env": "textcraft", "groups": ["depth 1"], "num_train": 4, "num_test": 4, "num_validation": 1,
             "settings": {"textcraft": {"max_distractors": 4}}}  # fmt: skip
     own = {**settings, "data": data, "num_steps": 1, "schedule": {}, "max_turns": 2, "validate_every": 5,
-           "policy": {"path": "tiny_agent_careless"}, "evaluation": {"max_turns": 8, "num_samples": 3},
-           "format": "plain"}  # fmt: skip
+           "policy": {"path": "tiny_agent_careless"}, "evaluation": {"max_turns": 8, "num_samples": 2},
+           "format": "plain", "sampling": {"max_new_tokens": 24}}  # fmt: skip
     beside = {"more_cloning": {"path": "tiny_agent", "random_weights": 1}, "same": own["policy"]}
     run = whet.train("agent_grpo", out=tmp_path / "run", **own, beside=beside)
     assert list(run.table) == ["before", "after", "last", "more_cloning", "same"]
@@ -249,7 +249,8 @@ def test_the_lead_is_there_for_greedy_episodes_too(tmp_path, settings):
     data = {"env": "textcraft", "groups": ["depth 1"], "num_train": 4, "num_test": 4, "num_validation": 1,
             "settings": {"textcraft": {"max_distractors": 4}}}  # fmt: skip
     own = {**settings, "data": data, "num_steps": 1, "schedule": {}, "max_turns": 1, "validate_every": 5,
-           "policy": {"path": "tiny_agent_careless"}, "evaluation": {"max_turns": 8}, "format": "plain"}  # fmt: skip
+           "policy": {"path": "tiny_agent_careless"}, "evaluation": {"max_turns": 8}, "format": "plain",
+           "sampling": {"max_new_tokens": 24}}  # fmt: skip
     run = whet.train("agent_grpo", out=tmp_path / "run", **own, beside={"none": {"path": "tiny", "random_weights": 1}})
     assert run.table["after"]["success"] > 0
     assert run.table["none"]["lead"] == run.table["after"]["success"] - run.table["none"]["success"]

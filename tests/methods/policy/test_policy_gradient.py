@@ -38,7 +38,7 @@ def method(tmp_path):
 
 
 def go(preset, out, *settings):
-    begun = launch.start(small(preset, *settings), out, Quiet())
+    begun = launch.start(small(preset, "data.max_steps=3", *settings), out, Quiet())
     assert isinstance(begun, session.Session)
     summary = begun.go()
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -50,7 +50,8 @@ def go(preset, out, *settings):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_runs_learns_and_reads_its_settings(preset, tmp_path):
-    summary, steps = go(preset, tmp_path / "run", *(["value.warmup_updates=1"] if preset == "ppo" else []))
+    sizes = ["num_steps=2", *(["value.warmup_updates=1"] if preset == "ppo" else [])]
+    summary, steps = go(preset, tmp_path / "run", *sizes)
     assert list(summary["rows"]) == ["before", "best", "last"]
     assert all(row["n"] == 4 and row["k"] == 2 for row in summary["rows"].values())
     trained = [row for row in steps if "optim/grad_norm" in row]
