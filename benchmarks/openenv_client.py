@@ -18,8 +18,12 @@ from pathlib import Path
 from typing import Any
 
 NUM_ACTIONS = 1000
-NUM_ITEMS = {"textcraft": 1000, "babyai": 1000, "maze": 1000, "wordle": 1000, "sciworld": 5}
-"""Items that are played, over and over, by environment. SciWorld's experts take seconds of Java for each."""
+NUM_ITEMS = {
+    **dict.fromkeys(("textcraft", "babyai", "maze", "wordle"), 1000),
+    **dict.fromkeys(("weather", "movie", "academia", "sheet", "todo", "sqlgym", "searchqa", "webshop"), 1000),
+    **dict.fromkeys(("sciworld", "cookingworld", "twc"), 5),
+}
+"""Items that are played, over and over, by environment. Where Java plays, an item takes up to seconds."""
 
 
 def record(path: Path) -> None:
