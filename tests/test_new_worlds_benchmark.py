@@ -76,7 +76,7 @@ def test_each_environment_counts_alike_and_arms_are_paired_by_seed(tmp_path):
 
 
 def test_rounds_and_more_cloning_have_the_same_items_and_play():
-    evol, more = (config_of(f"agent_{name}_worlds", None, new_worlds.EVOL) for name in ("evol", "clone"))
+    evol, more = config_of("agent_evol_worlds", None, new_worlds.EVOL), config_of("agent_clone_worlds")
     assert evol.data == more.data
     assert evol.expert == more.expert
     assert evol.learning == more.learning

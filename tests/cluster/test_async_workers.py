@@ -97,6 +97,7 @@ def test_a_killed_worker_loses_no_unit(tmp_path):
     check_repeats(tmp_path / "live", tmp_path / "alone")
 
 
+@pytest.mark.integration
 def test_a_killed_run_goes_on_and_its_log_tells_of_one_run(tmp_path):
     live = tmp_path / "live"
     command = ("train", "grpo", *SMALL, "cluster.workers=2", "--out", live)
