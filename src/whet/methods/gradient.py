@@ -163,7 +163,7 @@ class Gradient:
             f"{updates} {'update' if updates == 1 else 'updates'} of {min(rows, learning.minibatch_rows)} rows; "
             f"{learning.rate_said}",
         ]
-        waits = getattr(config.off_policy, "staleness", 0) or getattr(config.off_policy, "max_age", 0)
+        waits = config.off_policy.steps_old
         if (bounds := balanced_bounds_of(config_at(config, waits + 1))) is not None:
             lines.append(reach.in_advance(bounds, None if config.advantage == "gae" else waits + 1))
         at_start = self.compares_with_start(config)
