@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -311,10 +312,15 @@ def generate(chosen: argparse.Namespace) -> None:
     rng, found = random.Random(0), {}
     for count in chosen.rows:
         prompts = [tuple(rng.randrange(5, len(tokenizer)) for _ in range(48)) for _ in range(count)]
-        engine = LocalEngine(policy, max_rows=count)
+        recorded, eager = (LocalEngine(policy, max_rows=count, graphs=graphs) for graphs in (True, False))
 
-        def ours(prompts: Sequence[tuple[int, ...]] = prompts, engine: LocalEngine = engine, temperature: float = 1.0):
-            sampling = Sampling(temperature=temperature, max_new_tokens=128)
+        def ours(
+            prompts: Sequence[tuple[int, ...]] = prompts,
+            engine: LocalEngine = recorded,
+            temperature: float = 1.0,
+            length: int = 128,
+        ):
+            sampling = Sampling(temperature=temperature, max_new_tokens=length)
             requests = [Request(context=prompt, sampling=sampling, seed=seed) for seed, prompt in enumerate(prompts)]
             return engine.generate(requests)
 
@@ -324,9 +330,10 @@ def generate(chosen: argparse.Namespace) -> None:
             )
             return model.generate(torch.tensor(prompts, device=chosen.device), generation_config=settings)
 
-        seconds: dict[str, list[float]] = {"whet": [], "generate": []}
-        for repeat in range(4 if count < 256 else 3):
-            for name, side in (("whet", ours), ("generate", theirs)):
+        sides = {"whet": ours, "whet, no graphs": partial(ours, engine=eager), "generate": theirs}
+        seconds: dict[str, list[float]] = {name: [] for name in sides}
+        for repeat in range(3):
+            for name, side in sides.items():
                 begun = time.perf_counter()
                 side()
                 if chosen.device != "cpu":
@@ -334,16 +341,29 @@ def generate(chosen: argparse.Namespace) -> None:
                 if repeat:
                     seconds[name].append(time.perf_counter() - begun)
         figures = {name: round(count * 128 / statistics.median(values), 1) for name, values in seconds.items()}
-        greedy, other = ours(temperature=0.0), theirs(sample=False)[:, 48:].tolist()
-        equal = [sum(a == b for a, b in zip(c.tokens, o, strict=True)) for c, o in zip(greedy, other, strict=True)]
-        found[str(count)] = figures | {"greedy_equal": round(sum(equal) / (128 * count), 4)}
-        print(count, found[str(count)], flush=True)
-        if count == 64:
-            profiler = profiled(True)
-            profiler.start()
+        tokens = [[done.tokens for done in ours(engine=engine)] for engine in (recorded, recorded, eager)]
+        figures["again_equal"] = tokens[0] == tokens[1]
+        figures["sampled_as_eager"] = share_alike(tokens[0], tokens[2])
+        if chosen.device != "cpu":
+            torch.cuda.reset_peak_memory_stats()
             ours()
-            show(profiler, "64 rows of 128 tokens")
+            figures["torch_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+        greedy, other = ours(temperature=0.0), theirs(sample=False)[:, 48:].tolist()
+        found[str(count)] = figures | {"greedy_equal": share_alike([done.tokens for done in greedy], other)}
+        print(count, found[str(count)], flush=True)
+    if profiler := profiled(chosen.device != "cpu"):
+        profiler.start()
+        ours(length=24)
+        show(profiler, f"{count} rows of 24 tokens")
     print(json.dumps({"tokens_a_second": found}))
+
+
+def share_alike(replies: Sequence[Sequence[int]], others: Sequence[Sequence[int]]) -> float:
+    """The share of places at which two lists of replies have the same token."""
+    alike = [
+        one == two for reply, other in zip(replies, others, strict=True) for one, two in zip(reply, other, strict=True)
+    ]
+    return round(sum(alike) / len(alike), 4)
 
 
 if __name__ == "__main__":

@@ -195,6 +195,9 @@ class EngineConfig(Config):
     """Tokens at most that are drafted for a reply from what it repeats of its own text, and verified in one pass. Only
     where few replies are left, so it is for long tails, and for a reply at a time. Replies are the same tokens;
     logprobs differ by rounding. 0: no drafts."""
+    graphs: Annotated[bool, ActsWhen("kind", "local")] = True
+    """On a GPU, record the kernels of a step once, and start them all at once from then on (CUDA graphs). For models of
+    the shapes of Llama, Mistral, Qwen2 and Qwen3."""
     rollout: Literal["lockstep", "free"] = "lockstep"
     """lockstep: a service answers all rollouts that ask it before any continues. free: each continues as soon as its
     own answer is there. Use it for rollouts of many turns, or that wait for something slow."""

@@ -33,6 +33,7 @@ def new_engine(policy: Policy, settings: EngineConfig) -> Engine:
         prefix_bytes=prefix_bytes,
         products=chosen([shape_of(policy)]) if settings.products == "auto" else settings.products,
         draft=settings.draft,
+        graphs=settings.graphs,
     )
 
 

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from whet.engines.drafts import Drafts, costs_of, next_tokens
+from whet.engines.graphs import with_graphs
 from whet.engines.memory import SlotMemory
 from whet.engines.products import Products, packing_of
 from whet.engines.protocol import Weights, Wrote
-from whet.engines.runners import runner_of
+from whet.engines.runners import Runner, runner_of
 from whet.engines.running import Running
 from whet.engines.stream import Stream
 from whet.errors import ConstraintError
@@ -36,6 +37,7 @@ class LocalEngine:
         prefix_bytes: for keys and values of replies that a later request may go on from.
         products: what the model's products are computed in. Another kind than float32 takes a copy of the weights.
         draft: tokens at most that a pass drafts for a row (see `whet.engines.drafts`). 0: no drafts.
+        graphs: on a GPU, whether a decode step is recorded once and replayed (see `whet.engines.graphs`).
     Raises: ConfigError where model or machine cannot compute such products.
     """
 
@@ -51,16 +53,21 @@ class LocalEngine:
         prefix_bytes: int = 2**30,
         products: Products = "float32",
         draft: int = 0,
+        graphs: bool = True,
     ) -> None:
         self.policy, self.max_rows, self.prefill_tokens = policy, max_rows, prefill_tokens
-        self.prefix_bytes = prefix_bytes
+        self.prefix_bytes, self.graphs = prefix_bytes, graphs
         self._stream: Stream | None = None
         self.packing = packing_of(policy, products)
-        self.runner = runner_of(policy, self.packing)
+        self.runner = self._new_runner()
         self.num_tokens = 0
         self.drafts = Drafts(draft, costs_of(policy.causal_lm.config.get_text_config().hidden_size, products))
         """Of replies that are generated together, and of those before them since the weights were new."""
         self.num_layers: int = policy.causal_lm.config.get_text_config().num_hidden_layers
+
+    def _new_runner(self) -> Runner:
+        runner = runner_of(self.policy, self.packing)
+        return with_graphs(runner) if self.graphs else runner
 
     @property
     def capacity(self) -> int:
@@ -127,7 +134,7 @@ class LocalEngine:
         if self._stream is None:
             self._stream = Stream(
                 self.policy,
-                runner_of(self.policy, self.packing),
+                self._new_runner(),
                 self.num_layers,
                 max_rows=self.max_rows,
                 prefill_tokens=self.prefill_tokens,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 import torch
@@ -60,11 +61,23 @@ class SlotMemory:
 
     def point_at(self, positions_R: Tensor) -> None:
         """The next forward pass writes row i at `positions_R[i]` and reads everything up to there."""
-        count = len(positions_R)
-        self.rows_R = torch.arange(count, device=positions_R.device)
-        self.positions_R, self.view = positions_R, int(positions_R.max()) + 1
-        self._make_room(count, count, self.view)
-        self.mask_R11T = (torch.arange(self.view, device=positions_R.device) <= positions_R[:, None])[:, None, None]
+        view = int(positions_R.max()) + 1
+        self._make_room(len(positions_R), len(positions_R), view)
+        self._point(positions_R, view)
+
+    def at_full_width(self, positions_R: Tensor) -> SlotMemory:
+        """The same memory, pointed at `positions_R`; a pass reads all that there is room for, most of it masked.
+
+        So shapes do not go with the rows' lengths, and nothing waits for a GPU.
+        """
+        memory = copy(self)
+        memory._point(positions_R, self.layers[0].shape[3])
+        return memory
+
+    def _point(self, positions_R: Tensor, view: int) -> None:
+        self.rows_R = torch.arange(len(positions_R), device=positions_R.device)
+        self.positions_R, self.view = positions_R, view
+        self.mask_R11T = (torch.arange(view, device=positions_R.device) <= positions_R[:, None])[:, None, None]
         if positions_R.device.type == "cpu":
             bias_R1T = torch.where(self.mask_R11T[:, 0], 0.0, -torch.inf).to(self.layers[0].dtype)
             self.bias_X1T = bias_R1T.expand(-1, self.heads, -1).flatten(0, 1)[:, None]

@@ -49,6 +49,14 @@ def steady_positions(causal_lm: Any) -> int | None:
     return positions
 
 
+def steady_shapes(lean: LeanDecoder) -> bool:
+    """Whether a pass is the same kernels for the same shapes: no rotary embedding looks at the positions' values, and
+    no layer's weights are gathered."""
+    rope = getattr(lean.decoder.config, "rope_parameters", None) or {}
+    is_gathered = any(hasattr(layer, "gathered_layer") for layer in lean.decoder.layers)
+    return rope.get("rope_type") not in ("dynamic", "longrope") and not is_gathered
+
+
 class LeanDecoder:
     """See the module's docstring. `of` says whether it fits."""
 
