@@ -13,6 +13,8 @@ from whet.config import ConfigError
 from whet.config.parts import ModelConfig
 from whet.methods.ahead import tasks_a_unit
 from whet.models.policy import load_policies
+from whet.report.page import render
+from whet.report.read import read_run
 from whet.run import launch
 from whet.run_folder.folder import RunFolder
 from whet.run_folder.logs import Logs
@@ -63,6 +65,10 @@ def test_a_log_says_which_weights_wrote_what_a_step_trains_on(log, tmp_path):
     # One update a step, so updates count as steps do.
     assert [row["staleness/max"] for row in rows] == [0, 1, 2, 1]
     assert [row["episodes/started"] for row in rows] == [4, 4, 4, 4]
+    page = render(read_run(tmp_path / "run"))
+    assert "Age of the batches" in page
+    assert "Who waits for whom" in page
+    assert "Workers busy" not in page, "a chart without a measurement"
     assert (tmp_path / "run/async.jsonl").read_bytes() == log.read_bytes()
     traces = [trace for trace in RunFolder(tmp_path / "run").read_traces("train") if trace["split"] == "train"]
     assert len({trace["task"] for trace in traces}) == 8, "eight problems, each in one unit"
