@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from faulty_endpoint import PLACE
 
 SOLVE = (
@@ -28,6 +30,8 @@ ACTING = (
 )  # fmt: skip
 """Free-running play, as all agents': their worlds answer three steps later, and sixteen rows are less than are open."""
 GROWING = tuple(setting for setting in ACTING if not setting.startswith("max_turns"))
+AGES = Path(__file__).with_name("kill_ages.jsonl")
+"""By step, the units of an asynchronous run and the steps in which they begin: ages of 0, 1 and 2."""
 SEAT = "{{kind: endpoint, url: '{}', model: textbook, cache: null, prefill: continue}}"
 """Whose replies are kept nowhere, so that each is really asked for again."""
 CRITIQUES = (
@@ -39,6 +43,9 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
     "critique_rl": ("critique_rl", *CRITIQUE),
     "replay": ("bapo", *SOLVE, "off_policy.kind=replay", "off_policy.staleness=2"),
     "partial": ("grpo", *SOLVE, "off_policy.kind=partial", "off_policy.budget=12"),
+    "async": (
+        "grpo", *SOLVE, "cluster.unit=8", "off_policy.kind=async", "off_policy.max_age=2", f"off_policy.log={AGES}",
+    ),
     "ppo": ("ppo", *SOLVE, "value.warmup_updates=1", "kl.coef=0.01", "kl.where=reward"),
     "lora_bf16": ("grpo", *SOLVE, "policy.dtype=bfloat16", "policy.lora.rank=4", "learning.learning_rate=1e-3"),
     "spc": (
@@ -105,6 +112,7 @@ COMMANDS = ("data", "eval")
 """Those of `whet` that are no `train`, and begin a scenario."""
 TITLES = {
     "critique_rl": "Critique-RL", "replay": "BAPO with replay", "partial": "GRPO, partial rollout",
+    "async": "GRPO, asynchronous, by a log",
     "ppo": "PPO with a value model", "lora_bf16": "GRPO, LoRA, bf16",
     "spc": "SPC: two policies, lazy phases", "mix": "Critique-Coder: store, gated schedule",
     "free": "Critique-RL, free-running play", "eval": "`whet eval`",

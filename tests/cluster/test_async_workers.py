@@ -33,13 +33,19 @@ def ray() -> Iterator[None]:
     ray.shutdown()
 
 
-def train(folder: Path, *more: str) -> None:
-    result = CliRunner().invoke(app, ["train", "grpo", *SMALL, *more, "--out", str(folder)])
+AGENT = (
+    "policy.path=tiny_agent", "data.env=[textcraft, maze]", "evaluation.max_turns=3", "max_turns=3", "rules=none",
+    "max_context=2000", "data.num_validation=2", "data.num_test=2", "sampling.max_new_tokens=24", "evaluation.num_samples=1",
+)  # fmt: skip
+
+
+def train(folder: Path, *more: str, method: str = "grpo") -> None:
+    result = CliRunner().invoke(app, ["train", method, *SMALL, *more, "--out", str(folder)])
     assert result.exit_code == 0, result.output
 
 
-def repeat(folder: Path, log: Path, *more: str) -> None:
-    train(folder, f"off_policy.log={log}", *more)
+def repeat(folder: Path, log: Path, *more: str, method: str = "grpo") -> None:
+    train(folder, f"off_policy.log={log}", *more, method=method)
 
 
 def batches(folder: Path) -> list[Any]:
@@ -69,8 +75,8 @@ def last_weights(folder: Path) -> bytes:
     return (newest / "policies/policy/model.safetensors").read_bytes()
 
 
-def check_repeats(folder: Path, again: Path, *more: str) -> None:
-    repeat(again, folder / "async.jsonl", *more)
+def check_repeats(folder: Path, again: Path, *more: str, method: str = "grpo") -> None:
+    repeat(again, folder / "async.jsonl", *more, method=method)
     assert batches(again) == batches(folder)
     assert learnt(again) == learnt(folder)
     assert last_weights(again) == last_weights(folder)
@@ -81,6 +87,12 @@ def test_ages_stay_within_the_bound_and_the_log_repeats_the_run_with_and_without
     check_ages(tmp_path / "live", 1)
     check_repeats(tmp_path / "live", tmp_path / "alone")
     check_repeats(tmp_path / "live", tmp_path / "three", "cluster.workers=3")
+
+
+def test_episodes_of_several_turns_are_as_old_as_the_bound_lets_them_be(tmp_path):
+    train(tmp_path / "live", *AGENT, "cluster.workers=2", "off_policy.max_age=1", method="agent_grpo")
+    check_ages(tmp_path / "live", 1)
+    check_repeats(tmp_path / "live", tmp_path / "alone", *AGENT, method="agent_grpo")
 
 
 def test_a_killed_worker_loses_no_unit(tmp_path):
