@@ -2,7 +2,7 @@
 
 METHOD ?= critique_rl
 ARGS ?=
-JOBS ?= 2
+JOBS ?= 3
 EXTRAS ?=
 ENVIRONMENT := pyproject.toml constraints.txt scripts/setup.sh
 comma := ,

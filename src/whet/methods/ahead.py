@@ -34,6 +34,16 @@ STORE = "async"
 SCHEDULE = "schedule"
 
 
+def ahead_of(
+    config: GradientConfig,
+    run: RunContext,
+    tasks: Callable[[int], Sequence[Any]],
+    calls: Callable[[int, Sequence[Any]], list[Call[Episode]]],
+) -> Ahead | None:
+    """As `Ahead`. None where each step trains on its own rollouts, or nothing is trained."""
+    return Ahead(config, run, tasks, calls) if config.off_policy.kind == "async" and run.trains else None
+
+
 class Ahead:
     """The rollouts of a policy gradient that go on while it trains.
 

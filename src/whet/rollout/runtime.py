@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from whet.config.parts import EngineConfig, FaultsConfig, SamplingConfig
 from whet.engines.building import engine_of
@@ -31,6 +31,9 @@ from whet.rollout.retries import EpisodeCounts, Retries, with_retries
 from whet.rollout.roles import EndpointRole, PolicyRole, Role
 from whet.rollout.services import BatchFunction, Service
 from whet.types import FAULTS, Episode, Row, Sampling, Segment
+
+if TYPE_CHECKING:
+    from whet.rollout.async_units import UnitPool
 
 T = TypeVar("T")
 SCORER = "scorer"
@@ -51,8 +54,8 @@ class Pool(Protocol):
         """As `Runtime.roll_out`, for calls that are cut into units."""
         ...
 
-    def units(self) -> Any:
-        """The workers, as a `whet.rollout.async_units.UnitPool`."""
+    def units(self) -> UnitPool:
+        """The workers, for units that go on while the policy trains."""
         ...
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ from whet.methods.agent.agent_gradient_config import CLONED, AgentGradientConfig
 from whet.methods.agent.base import BY_SUCCESS, SHARE, AgentAlgorithm, AgentEvaluator, agent_spec
 from whet.methods.agent.names import ROWS
 from whet.methods.agent.turn_credit import ScoredEpisode, TurnCredit, assign_turn_credit, assign_turn_credit_with_values
-from whet.methods.ahead import Ahead
+from whet.methods.ahead import ahead_of
 from whet.methods.base import RunContext
 from whet.methods.environment_tasks import ENVIRONMENT, parts
 from whet.methods.evaluator import Metrics, Traces
@@ -153,8 +153,7 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
                 f"credit.per = gigpo compares turns within a group, and advantage = {config.advantage!r} does not: "
                 "take grpo, dr_grpo, rloo or another that does, or credit.per = turn"
             )
-        is_async = config.off_policy.kind == "async" and run.trains
-        self.ahead = Ahead(config, run, self._tasks, self._calls) if is_async else None
+        self.ahead = ahead_of(config, run, self._tasks, self._calls)
         if run.trains:
             self.rollouts.check_shares("prompts_per_step", config.prompts_per_step)
             self.say_openings()

@@ -30,7 +30,7 @@ from whet.credit import (
     reward_metrics,
     rewarded,
 )
-from whet.methods.ahead import Ahead
+from whet.methods.ahead import ahead_of
 from whet.methods.base import RunContext
 from whet.methods.gradient import Gradient
 from whet.methods.gradient_config import GradientConfig
@@ -60,8 +60,7 @@ class PolicyGradient(PolicyAlgorithm[PolicyGradientConfig]):
         super().__init__(config, run)
         self.gradient = Gradient(config, self.run.loop, length=config.sampling.max_new_tokens)
         self.advantage = self.gradient.advantage
-        is_async = config.off_policy.kind == "async" and run.trains
-        self.ahead = Ahead(config, run, self._tasks, self._calls) if is_async else None
+        self.ahead = ahead_of(config, run, self._tasks, self._calls)
 
     def phases(self) -> Iterator[Phase]:
         yield self.evaluator.before()
