@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path[:1] = map(str, (ROOT / "tests", ROOT / "src", ROOT / "packages" / "mathgrade" / "src"))  # in place of this folder
+# In place of this folder, whose modules have names that others have too.
+sys.path[:1] = [str(ROOT / place) for place in ("tests", "src", "packages/mathgrade/src")]
 
 
 def main() -> None:

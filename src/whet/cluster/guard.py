@@ -1,8 +1,8 @@
 """Starts a server and ends its whole process group once the actor that asked for it, or the run itself, is gone.
 
-A program of its own, run by its path: python -I guard.py LOG RUN COMMAND...  RUN is the run's process id where it runs on
-this machine, else 0. Standard input stays open as long as the server is wanted. Standard output says the server's process
-id, and then the code that it ended with.
+A program of its own, run by its path: python -I guard.py LOG RUN COMMAND...  RUN is the run's process id where it runs
+on this machine, else 0. Standard input stays open as long as the server is wanted. Standard output says the server's
+process id, and then the code that it ended with.
 """
 
 from __future__ import annotations

@@ -40,7 +40,9 @@ def ranks_of(settings: ClusterConfig, num_threads: int | None) -> Ranks | None:
         )
     for name in ("workers", "servers"):
         if getattr(settings, name):
-            raise ConfigError(f"torchrun starts ranks only: for cluster.{name} start `whet train` itself, which asks Ray")
+            raise ConfigError(
+                f"torchrun starts ranks only: for cluster.{name} start `whet train` itself, which asks Ray"
+            )
     here.start(num_threads)
     return here
 

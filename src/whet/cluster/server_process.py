@@ -132,7 +132,8 @@ class ServerProcess:
         """End the server. Returns once it and all its processes are gone."""
         if self._guard is None:
             return
-        assert self._guard.stdin is not None and self._guard.stdout is not None
+        assert self._guard.stdin is not None
+        assert self._guard.stdout is not None
         with suppress(OSError):
             self._guard.stdin.close()
         until = time.monotonic() + STOP_S

@@ -102,8 +102,8 @@ class RunConfig(Scheduled):
             )
         if cluster["servers"] and engine["urls"]:
             raise ValueError(
-                f"cluster.servers = {cluster['servers']} starts servers, and engine.urls names some that run: leave one "
-                "of the two out"
+                f"cluster.servers = {cluster['servers']} starts servers, and engine.urls names some that run: leave "
+                "one of the two out"
             )
         return self
 
