@@ -75,18 +75,35 @@ class Placed:
         return f"{self.name} ({self.url}, process {self.pid} on {self.facts['node']})"
 
 
+def check_servers(settings: ClusterConfig, engine: EngineConfig) -> None:
+    """Refuses servers that cannot be, before anything is loaded or started.
+
+    Raises: ConfigError where the engine samples without them, Ray or the servers' command is missing, or there are too
+        few GPUs.
+    """
+    if engine.kind != "vllm":
+        raise ConfigError(
+            f"cluster.servers = {settings.servers} starts servers of vLLM, and engine.kind = {engine.kind} samples "
+            "without them: set engine.kind=vllm, or leave cluster.servers out"
+        )
+    if engine.urls:
+        raise ConfigError(
+            f"cluster.servers = {settings.servers} starts servers, and engine.urls names some that run: leave one of "
+            "the two out"
+        )
+    check_ray(settings)
+    check_command(settings)
+
+
 class RayServers:
-    """The servers of a run. They start with the first engine.
+    """The servers of a run, by settings that `check_servers` has let pass. They start with the first engine.
 
     Args:
         engine: settings of the engines, without urls.
         tell: receives what happens to them.
-    Raises: ConfigError where Ray or the servers' command is missing, or there are too few GPUs.
     """
 
     def __init__(self, settings: ClusterConfig, engine: EngineConfig, tell: Tell) -> None:
-        check_ray(settings)
-        check_command(settings)
         self.settings, self.engine, self.tell = settings, engine, tell
         self.num_restarts = 0
         self.servers: list[Placed] = []

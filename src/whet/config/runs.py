@@ -89,21 +89,10 @@ class RunConfig(Scheduled):
     @model_validator(mode="after")
     def check_samplers(self) -> Self:
         settings = self.__dict__  # a look-up here counts as no read
-        engine, cluster = settings["engine"].__dict__, settings["cluster"].__dict__
-        if engine["kind"] == "vllm" and cluster["workers"]:
+        if settings["engine"].__dict__["kind"] == "vllm" and settings["cluster"].__dict__["workers"]:
             raise ValueError(
                 "engine.kind = vllm samples on servers, which workers would give different weights: leave "
                 "cluster.workers at 0, and ask for more cluster.servers, or name more engine.urls"
-            )
-        if cluster["servers"] and engine["kind"] != "vllm":
-            raise ValueError(
-                f"cluster.servers = {cluster['servers']} starts servers of vLLM, and engine.kind = {engine['kind']} "
-                "samples without them: set engine.kind=vllm, or leave cluster.servers out"
-            )
-        if cluster["servers"] and engine["urls"]:
-            raise ValueError(
-                f"cluster.servers = {cluster['servers']} starts servers, and engine.urls names some that run: leave "
-                "one of the two out"
             )
         return self
 

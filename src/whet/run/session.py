@@ -15,7 +15,7 @@ import torch
 from whet.callbacks import Begun, Callbacks, Ended, read_only, reason_of
 from whet.chat import render
 from whet.cluster.ranks import ranks_of
-from whet.cluster.servers import RayServers
+from whet.cluster.servers import RayServers, check_servers
 from whet.cluster.workers import RayWorkers
 from whet.config import ConfigError, read_all
 from whet.config.base import plain
@@ -197,7 +197,10 @@ def prepare(
     prompts_name = config.prompts if spec.uses_prompts else config.__dict__["prompts"]
     if problem := prompts_problem(prompts_name, config.data):
         raise ConfigError(problem)
-    check_engine_settings(config.engine, has_servers=bool(config.cluster.servers))
+    if config.cluster.servers:
+        check_servers(config.cluster, config.engine)
+    else:
+        check_engine_settings(config.engine)
     for term in _added_terms(config):
         REWARDS.entry(term)  # an unknown name is refused now, and not at the first step that scores it
     set_determinism(config.num_threads)
