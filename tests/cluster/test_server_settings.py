@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from whet.cli import app
 from whet.cluster import ray_start
 from whet.cluster.ray_start import check_ray
-from whet.cluster.server_process import OF_VLLM, check_command, command_of, last_lines
+from whet.cluster.server_process import OF_VLLM, WIDEST, check_command, command_of, last_lines
 from whet.cluster.servers import check_servers
 from whet.config import ConfigError
 from whet.config.parts import ClusterConfig, EngineConfig
@@ -120,3 +120,5 @@ def test_the_last_lines_of_a_log_are_those_that_say_something(tmp_path):
     assert last_lines(log) == ()
     log.write_bytes(b"x" * 100_000 + b"\n" + b"".join(b"%d\n\n" % number for number in range(20)))
     assert last_lines(log) == tuple(str(number) for number in range(8, 20))
+    log.write_bytes(b"y" * 100_000 + b"\nend\n")
+    assert last_lines(log) == ("y" * WIDEST, "end")

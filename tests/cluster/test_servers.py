@@ -127,7 +127,7 @@ def test_a_server_that_ends_at_its_start_ends_the_run_with_its_last_lines(tmp_pa
     command = "sh -c 'echo it lacks a GPU >&2; exit 3'"
     with pytest.raises(RunError) as error:
         finished("grpo", *placed(1, command=command), folder=tmp_path)
-    says = r"^server 0 \(http://127.*\) ended before it answered with code 3; its last lines:\nit lacks a GPU$"
+    says = r"^server 0 \(http://127.*\) ended before it answered, with code 3; its last lines:\nit lacks a GPU$"
     assert re.search(says, str(error.value))
 
 

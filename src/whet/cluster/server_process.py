@@ -28,6 +28,8 @@ STOP_S = 20.0
 """Seconds that a server has to end in, with all its processes."""
 TAIL = 65536
 """Bytes of a log that are read for its last lines."""
+WIDEST = 240
+"""Characters of such a line that are shown: vLLM writes lines of thousands."""
 
 
 @dataclass(frozen=True)
@@ -162,4 +164,4 @@ def last_lines(log: Path) -> tuple[str, ...]:
             lines: Sequence[str] = file.read().decode(errors="replace").splitlines()
     except OSError:
         return ()
-    return tuple(line for line in lines if line.strip())[-NUM_LAST_LINES:]
+    return tuple(line[:WIDEST] for line in lines if line.strip())[-NUM_LAST_LINES:]

@@ -229,10 +229,10 @@ class RayServers:
         while waiting:
             time.sleep(LOOK_S)
             for server in list(waiting):
-                if not (lines := self._problem(server)) and answers(server.url):
+                if problem := self._problem(server, "ended before it answered,"):
+                    raise RunError(f"{server.title} {problem}")
+                if answers(server.url):
                     waiting.remove(server)
-                elif lines:
-                    raise RunError(f"{server.title} {lines.replace('ended', 'ended before it answered', 1)}")
             waited_s = time.monotonic() - started
             if waiting and waited_s > self.engine.limit_s:
                 raise RunError(
@@ -241,7 +241,8 @@ class RayServers:
                 )
             if waiting and waited_s > SLOW_S and not is_told:
                 is_told = True
-                self.tell("info", f"{waiting[0].title} does not answer yet; {_said(self._state(waiting[0]))}")
+                lines = self._state(waiting[0]).lines[-1:]
+                self.tell("info", f"{waiting[0].title} does not answer yet, after {waited_s:.0f} s{_newest(lines)}")
         urls = ", ".join(server.url for server in self.servers)
         self.tell("info", f"{number} answered after {time.monotonic() - started:.0f} s: {urls}")
 
@@ -285,13 +286,13 @@ class RayServers:
         for other in self.servers:
             GONE[other.url] = str(self._error)
 
-    def _problem(self, server: Placed) -> str:
+    def _problem(self, server: Placed, ended: str = "ended") -> str:
         """Why a server is gone, with its last lines. Empty: it goes on. Raises: TimeoutError."""
         try:
             state = self._state(server)
         except ServerDied as error:
             return f"is gone with its actor, which {error}"
-        return "" if state.code is None else f"ended with code {state.code}; {_said(state)}"
+        return "" if state.code is None else f"{ended} with code {state.code}; {_said(state)}"
 
     def _state(self, server: Placed) -> State:
         """Raises: ServerDied where its actor is gone. TimeoutError."""
@@ -313,6 +314,10 @@ class RayServers:
 
 def _said(state: State) -> str:
     return "its last lines:\n" + "\n".join(state.lines) if state.lines else "it wrote nothing"
+
+
+def _newest(lines: tuple[str, ...]) -> str:
+    return f"; its last line: {lines[0]}" if lines else ""
 
 
 def answers(url: str) -> bool:
