@@ -200,9 +200,13 @@ class RayServers:
 
     def _await_facts(self, server: Placed) -> None:
         """Wait until an actor has started. Raises: RunError where it cannot."""
-        asked, started = server.actor.facts.remote(), time.monotonic()
-        while not self._ray.wait([asked], timeout=SLOW_S)[0]:
-            self.tell("warning", unstarted([server.name], time.monotonic() - started, is_idle=True))
+        asked, started, told_s = server.actor.facts.remote(), time.monotonic(), SLOW_S
+        while not self._ray.wait([asked], timeout=LOOK_S)[0]:
+            if self._is_over.is_set():
+                raise TimeoutError("the run has ended meanwhile")
+            if (waited_s := time.monotonic() - started) > told_s:
+                self.tell("warning", unstarted([server.name], waited_s, is_idle=True))
+                told_s += SLOW_S
         try:
             server.facts = dict(checked_facts(self._ray.get(asked), server.name))
         except self._ray.exceptions.RayError as error:
