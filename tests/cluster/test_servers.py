@@ -17,6 +17,7 @@ from server_cases import PROGRAM, SMALL, alive, events, placed, result
 
 from support.sessions import finished
 from support.vllm_server import serving, wait_until
+from whet.cluster import guard
 from whet.cluster.servers import RayServers
 from whet.config.parts import ModelConfig
 from whet.errors import RunError
@@ -148,3 +149,34 @@ def test_deaths_past_the_limit_end_the_run_at_once(tmp_path, monkeypatch, made):
         finished("grpo", *placed(1, "cluster.restarts=0", "engine.limit_s=500"), folder=tmp_path / "run")
     assert time.monotonic() - started < 100
     assert not alive(str(PROGRAM))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("gone", ["the actor", "the run", "the server"])
+def test_a_servers_whole_process_group_ends_with_whoever_wants_it(gone, tmp_path):
+    """A server that has a child, and ignores SIGTERM as the child does."""
+    run = subprocess.Popen(["sleep", "1000"])
+    number = f"{run.pid}.5"  # of seconds: it marks the processes
+    script = f"trap '' TERM; sleep {number} & sleep {number}; sleep {number}"
+    command = [sys.executable, "-I", guard.__file__, str(tmp_path / "log"), str(run.pid), "sh", "-c", script]
+    actor = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert actor.stdin is not None
+    assert actor.stdout is not None
+    try:
+        server = int(actor.stdout.readline().removeprefix("pid "))
+        wait_until(lambda: len(alive("sleep", number)) >= 2)
+        if gone == "the actor":
+            actor.stdin.close()
+        elif gone == "the run":
+            run.kill()
+        else:
+            os.kill(server, signal.SIGKILL)
+        assert actor.stdout.readline() == "code -9\n"
+        assert actor.stdout.read() == ""
+        assert not alive("sleep", number)
+    finally:
+        run.kill()
+        run.wait()
+        actor.wait()
+        actor.stdin.close()
+        actor.stdout.close()
