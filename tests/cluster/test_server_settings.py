@@ -69,6 +69,13 @@ def test_ray_that_is_not_installed_is_named(monkeypatch):
         check_servers(HERE, VLLM)
 
 
+def test_a_client_that_is_not_installed_is_named_before_servers_start(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "httpx" else find(name))
+    with pytest.raises(ConfigError, match=r"engine.kind = vllm needs a package: .*EXTRAS=vllm"):
+        check_servers(HERE, VLLM)
+
+
 def test_servers_take_no_gpu_of_a_process_that_trains(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     check_servers(ClusterConfig(servers=3, server_command=sys.executable), VLLM)

@@ -17,9 +17,10 @@ from server_cases import PROGRAM, SMALL, alive, events, placed, result
 
 from support.sessions import finished
 from support.vllm_server import serving, wait_until
-from whet.cluster import guard
+from whet.cluster import guard, ray_start
 from whet.cluster.servers import RayServers
-from whet.config.parts import ModelConfig
+from whet.config.base import ConfigError
+from whet.config.parts import ClusterConfig, ModelConfig
 from whet.errors import RunError
 from whet.models.policy import load_policies
 from whet.run_folder.logs import Logs
@@ -121,6 +122,23 @@ def test_a_run_that_is_killed_leaves_no_server_and_no_port(tmp_path):
     [address] = re.findall(r"answered after \d+ s: (http://[\d.:]+)", events(out)[-1]["message"])
     with socket.create_server(("127.0.0.1", urlsplit(address).port or 0)):
         pass  # the port is free again
+
+
+@pytest.mark.integration
+def test_servers_of_other_machines_listen_at_their_address_and_need_a_folder_that_all_see(tmp_path, monkeypatch):
+    """The run says that its own machine has another address, so that Ray's are others."""
+    import ray
+
+    ray_start.connect(ClusterConfig(servers=1))
+    here = ray.util.get_node_ip_address()
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "192.0.2.77")
+    with pytest.raises(ConfigError, match=rf"server 0 is on another machine \({here}\): give engine.sync_folder"):
+        finished("grpo", *placed(1), folder=tmp_path / "refused")
+    (sync := tmp_path / "sync").mkdir()
+    finished("grpo", *placed(1, f"engine.sync_folder={sync}"), folder=tmp_path / "run")
+    assert "answered after" in (text := events(tmp_path / "run")[-1]["message"])
+    assert f"http://{here}:" in text
+    assert not alive(str(PROGRAM))
 
 
 @pytest.mark.integration

@@ -15,7 +15,7 @@ sys.path[:1] = [str(ROOT / place) for place in ("tests", "src", "packages/mathgr
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
-    parser.add_argument("--host", required=True, choices=["127.0.0.1"])
+    parser.add_argument("--host", required=True)
     parser.add_argument("--port", required=True, type=int)
     parser.add_argument("--enable-scale-out", required=True, action="store_true")
     parser.add_argument("--logprobs-mode", required=True, choices=["processed_logprobs"])
@@ -34,7 +34,7 @@ def main() -> None:
     torch.set_num_threads(1)
     policy = load_policies({"policy": ModelConfig(path=arguments.model, dtype=arguments.dtype)})["policy"]
     print(f"serving {arguments.model} at port {arguments.port}", flush=True)
-    FakeVllm(policy, name=arguments.model, port=arguments.port).serve_forever()
+    FakeVllm(policy, name=arguments.model, host=arguments.host, port=arguments.port).serve_forever()
 
 
 if __name__ == "__main__":

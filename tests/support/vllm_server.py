@@ -41,7 +41,7 @@ BASE = "default"
 
 
 class FakeVllm(ThreadingHTTPServer):
-    """A server on loopback.
+    """A server, on loopback unless another address is asked for.
 
     Args:
         policy: the model that it starts with; it takes a copy.
@@ -61,9 +61,10 @@ class FakeVllm(ThreadingHTTPServer):
         name: str = "tiny",
         fault: str = "",
         chunk: int = 64,
+        host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+        super().__init__((host, port), _Handler)
         self.policy = replace(policy, model=copy.deepcopy(policy.model), version=-1, scored_by=None)
         self.base = self._state()
         self.connections: list[socket.socket] = []

@@ -5,6 +5,7 @@ Each keeps its address. So the engine finds a server that is back, gives it the 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import tempfile
@@ -31,6 +32,7 @@ from whet.cluster.ray_start import (
 from whet.cluster.server_process import Launch, ServerProcess, State, check_command, command_of
 from whet.config.base import ConfigError
 from whet.config.parts import ClusterConfig, EngineConfig
+from whet.distribution import how_to_install
 from whet.engines.vllm import check_whole, save_weights
 from whet.engines.vllm_servers import GONE
 from whet.errors import RunError
@@ -92,6 +94,8 @@ def check_servers(settings: ClusterConfig, engine: EngineConfig) -> None:
             "the two out"
         )
     check_ray(settings)
+    if importlib.util.find_spec("httpx") is None:
+        raise ConfigError(f"engine.kind = vllm needs a package: {how_to_install('vllm')}")
     check_command(settings)
 
 

@@ -277,10 +277,11 @@ def _cluster_lines(session: Session, phases: Sequence[Sequence[tuple[str, Update
 
 def _processes(count: int, first: int, num_gpus: int) -> str:
     """A number of processes, and where they are."""
+    processes = f"{count} process{'es' if count > 1 else ''}"
     if not num_gpus:
-        return f"{count} processes on the CPU"
+        return f"{processes} on the CPU"
     last = first + count - 1
-    return f"{count} processes on GPU {first}" + (f" to {last}, one on each" if last > first else "")
+    return f"{processes} on GPU {first}" + (f" to {last}, one on each" if last > first else "")
 
 
 def _least_rollouts(settings: Any) -> int:
