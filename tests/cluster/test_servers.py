@@ -17,7 +17,7 @@ from server_cases import PROGRAM, SMALL, alive, events, placed, result
 
 from support.sessions import finished
 from support.vllm_server import serving, wait_until
-from whet.cluster import guard, ray_start
+from whet.cluster import guard, ray_start, servers
 from whet.cluster.servers import RayServers
 from whet.config.base import ConfigError
 from whet.config.parts import ClusterConfig, ModelConfig
@@ -77,9 +77,14 @@ def test_a_run_has_the_bits_of_servers_started_by_hand_whatever_dies(tmp_path, m
     def kill_server(servers: RayServers) -> None:
         urls[:] = [server.url for server in servers.servers]
         os.kill(servers.servers[0].pid, signal.SIGKILL)
+        wait_until(lambda: servers.num_restarts == 1)
+
+    def kill_actor(servers: RayServers) -> None:
+        os.kill(servers.servers[1].facts["pid"], signal.SIGKILL)
+        wait_until(lambda: servers.num_restarts == 2)
 
     in_step(2, monkeypatch, kill_server)
-    in_step(3, monkeypatch, lambda servers: os.kill(servers.servers[1].facts["pid"], signal.SIGKILL))
+    in_step(3, monkeypatch, kill_actor)
     (sync := tmp_path / "sync").mkdir()
     finished("grpo", *placed(2, "engine.limit_s=60", f"engine.sync_folder={sync}"), folder=tmp_path / "placed")
     assert result(tmp_path / "placed") == result(tmp_path / "urls")
@@ -93,7 +98,7 @@ def test_a_run_has_the_bits_of_servers_started_by_hand_whatever_dies(tmp_path, m
     assert "gets the newest weights (9 more such restarts)" in told[0]
     assert re.match(rf"server 1 \({urls[1]}, .*\) is gone with its actor, which died", told[1])
     restarts = [row["cluster/restarts"] for row in Logs(tmp_path / "placed").rows("metrics.jsonl") if row.get("step")]
-    assert max(restarts) >= 1
+    assert restarts[-1] == 2
 
 
 @pytest.mark.integration
@@ -113,12 +118,12 @@ def test_a_run_that_is_killed_leaves_no_server_and_no_port(tmp_path):
         run = subprocess.Popen(command, stdout=file, stderr=file, env=env)
     try:
         wait_until(lambda: (out / "metrics.jsonl").exists() or run.poll() is not None, seconds=90)
-        servers = alive(str(PROGRAM))
-        assert servers, log.read_text()[-3000:]
+        left = alive(str(PROGRAM))
+        assert left, log.read_text()[-3000:]
     finally:
         run.kill()
         run.wait()
-    wait_until(lambda: not servers.keys() & alive(str(PROGRAM)).keys(), seconds=15)
+    wait_until(lambda: not left.keys() & alive(str(PROGRAM)).keys(), seconds=15)
     [address] = re.findall(r"answered after \d+ s: (http://[\d.:]+)", events(out)[-1]["message"])
     with socket.create_server(("127.0.0.1", urlsplit(address).port or 0)):
         pass  # the port is free again
@@ -147,6 +152,15 @@ def test_a_server_that_ends_at_its_start_ends_the_run_with_its_last_lines(tmp_pa
     with pytest.raises(RunError) as error:
         finished("grpo", *placed(1, command=command), folder=tmp_path)
     says = r"^server 0 \(http://127.*\) ended before it answered, with code 3; its last lines:\nit lacks a GPU$"
+    assert re.search(says, str(error.value))
+
+
+@pytest.mark.integration
+def test_a_program_that_only_the_servers_machine_looks_for_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(servers, "check_command", lambda settings: None)
+    with pytest.raises(RunError) as error:
+        finished("grpo", *placed(1, command="no-such-program serve"), folder=tmp_path)
+    says = r"code 127; its last lines:\nno-such-program cannot be run \(No such file or directory\): give its path"
     assert re.search(says, str(error.value))
 
 

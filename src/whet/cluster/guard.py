@@ -42,7 +42,9 @@ def main() -> None:
                 preexec_fn=_end_with_guard,
             )
         except OSError as error:
-            file.write(f"{command[0]} cannot be run: {error}\n".encode())
+            file.write(
+                f"{command[0]} cannot be run ({error.strerror}): give its path, cluster.server_command\n".encode()
+            )
             say("code 127")
             return
     say(f"pid {server.pid}")

@@ -74,7 +74,8 @@ class Placed:
     @property
     def title(self) -> str:
         """For messages, once its actor has started."""
-        return f"{self.name} ({self.url}, process {self.pid} on {self.facts['node']})"
+        process = f"process {self.pid} " if self.pid is not None else ""
+        return f"{self.name} ({self.url}, {process}on {self.facts['node']})"
 
 
 def check_servers(settings: ClusterConfig, engine: EngineConfig) -> None:
