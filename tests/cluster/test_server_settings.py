@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from whet.cli import app
-from whet.cluster import ray_start
 from whet.cluster.ray_start import check_ray
 from whet.cluster.server_process import OF_VLLM, WIDEST, check_command, command_of, last_lines
 from whet.cluster.servers import check_servers
+from whet.cluster.shares import without_first_gpu
 from whet.config import ConfigError
 from whet.config.parts import ClusterConfig, EngineConfig
 
@@ -95,7 +95,7 @@ def test_ray_that_starts_here_does_not_know_the_gpu_of_a_process_that_trains(bef
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if before is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
-    with ray_start._without_first_gpu():
+    with without_first_gpu():
         assert os.environ["CUDA_VISIBLE_DEVICES"] == within
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == before
 

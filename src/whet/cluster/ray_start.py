@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from whet.cluster.shares import num_asked, trains_beside_servers, what_is_asked, without_first_gpu
 from whet.config.base import ConfigError
 from whet.config.parts import ClusterConfig
 from whet.distribution import how_to_install, version
@@ -46,31 +47,13 @@ def check_ray(settings: ClusterConfig) -> None:
         import torch
 
         num_gpus, own = torch.cuda.device_count(), int(trains_beside_servers(settings))
-        if num_gpus and _num_asked(settings) + own > num_gpus:
+        if num_gpus and num_asked(settings) + own > num_gpus:
             raise ConfigError(
-                f"{_asked(settings, 'GPU')}{' beside the one on which the run trains' * own}, and this machine has "
-                f"{num_gpus}: ask for fewer, or give the address of a larger Ray cluster"
+                f"{what_is_asked(settings, 'GPU')}{' beside the one on which the run trains' * own}, and this machine "
+                f"has {num_gpus}: ask for fewer, or give the address of a larger Ray cluster"
             )
     elif settings.address != "auto":
         _check_answers(settings.address)
-
-
-def trains_beside_servers(settings: ClusterConfig) -> bool:
-    """Whether the run's own process trains, with the first GPU where there is one, and servers must not take that."""
-    return bool(settings.servers and not settings.ranks)
-
-
-def _num_asked(settings: ClusterConfig) -> int:
-    return settings.ranks + settings.workers + settings.servers
-
-
-def _asked(settings: ClusterConfig, what: str) -> str:
-    """A clause: cluster.ranks = 3 and cluster.workers = 2 ask for 5 GPUs."""
-    counts = {name: getattr(settings, name) for name in ("ranks", "workers", "servers")}
-    named = " and ".join(f"cluster.{name} = {count}" for name, count in counts.items() if count)
-    total = _num_asked(settings)
-    verb = "asks" if list(counts.values()).count(0) == 2 else "ask"
-    return f"{named} {verb} for {total} {what}{'s' if total > 1 else ''}"
 
 
 def _check_answers(address: str) -> None:
@@ -114,19 +97,19 @@ def connect(settings: ClusterConfig) -> Any:
             # Processes find the modules that this one finds. Ray would make them wait for all others (niceness 15).
             path = os.pathsep.join(place for place in sys.path if place)
             options["runtime_env"] = {"env_vars": {"PYTHONPATH": path}}
-            with _without_first_gpu() if trains_beside_servers(settings) else nullcontext():
+            with without_first_gpu() if trains_beside_servers(settings) else nullcontext():
                 _start_here(ray, options)
         else:
             try:
                 ray.init(address=settings.address, **options)
             except Exception as error:
                 raise RunError(_no_cluster(settings.address, error)) from error
-    asked, there = _num_asked(settings), ray.cluster_resources()
+    asked, there = num_asked(settings), ray.cluster_resources()
     what = "GPU" if there.get("GPU") else "CPU"
     if asked > there.get(what, 0) and (what == "GPU" or settings.address is not None):
         raise ConfigError(
-            f"{_asked(settings, what)}, and the Ray cluster has {int(there.get(what, 0))}: ask for fewer, or add "
-            "machines to it"
+            f"{what_is_asked(settings, what)}, and the Ray cluster has {int(there.get(what, 0))}: ask for fewer, or "
+            "add machines to it"
         )
     if what == "GPU" and settings.address is not None and trains_beside_servers(settings):
         raise ConfigError(
@@ -149,26 +132,6 @@ def _start_here(ray: Any, options: Mapping[str, Any]) -> None:
                     f"Ray did not start here ({_first_line(error)}): the machine may be busy, or its disk full; "
                     f"Ray's own logs are in {os.environ.get('RAY_TMPDIR', '/tmp')}/ray/session_latest/logs"
                 ) from error
-
-
-@contextmanager
-def _without_first_gpu() -> Iterator[None]:
-    """Ray that is started within knows all GPUs of this machine but the first, on which this process trains."""
-    import torch
-
-    before = os.environ.get("CUDA_VISIBLE_DEVICES")
-    visible = before.split(",") if before else [str(number) for number in range(torch.cuda.device_count())]
-    if not visible:
-        yield
-        return
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible[1:])
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["CUDA_VISIBLE_DEVICES"]
-        else:
-            os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
 def _first_line(error: BaseException) -> str:

@@ -24,6 +24,8 @@ from whet.config.parts import ClusterConfig
 
 OF_VLLM = ("--enable-scale-out", "--logprobs-mode", "processed_logprobs")
 """Options that give a server the routes and the logprobs that `whet.engines.vllm_server` asks for."""
+PORT_S = 10.0
+"""Seconds that a port has to become free in, of a server whose actor was killed."""
 STOP_S = 20.0
 """Seconds that a server has to end in, with all its processes."""
 TAIL = 65536
@@ -58,6 +60,11 @@ class State:
     """What it ended with. None: it goes on."""
     lines: tuple[str, ...]
     """The last ones of its log."""
+
+    @property
+    def said(self) -> str:
+        """Its last lines, for messages."""
+        return "its last lines:\n" + "\n".join(self.lines) if self.lines else "it wrote nothing"
 
 
 def command_of(settings: ClusterConfig, model: str, dtype: str) -> tuple[str, ...]:
@@ -97,7 +104,7 @@ class ServerProcess:
         facts = facts_of_this_process()
         is_here = facts["node"] == self.launch.node
         host = "127.0.0.1" if is_here else facts["node"]
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
+        with socket.socket(_family(host)) as free:
             free.bind((host, 0))
             port = free.getsockname()[1]
         log = str(Path(facts["logs"]).parent / f"whet-server-{self.number}-{os.getpid()}.log")
@@ -106,6 +113,7 @@ class ServerProcess:
     def start(self, host: str, port: int, log: str) -> None:
         """Start the server, or start it again where it has ended. Does not wait until it answers."""
         self.stop()
+        await_port(host, port)
         self._log, self._said, self._is_over = Path(log), b"", False
         run = self.launch.run if host == "127.0.0.1" else 0
         command = [*self.launch.command, "--host", host, "--port", str(port)]
@@ -154,6 +162,19 @@ class ServerProcess:
                 self._is_over = True
                 return
             self._said += read
+
+
+def await_port(host: str, port: int) -> None:
+    """Wait until a port is free, for `PORT_S` at most: a server that needs it then says so itself."""
+    until = time.monotonic() + PORT_S
+    while time.monotonic() < until:
+        with suppress(OSError), socket.create_server((host, port), family=_family(host)):
+            return
+        time.sleep(0.1)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def last_lines(log: Path) -> tuple[str, ...]:

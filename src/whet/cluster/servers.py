@@ -11,25 +11,14 @@ import shutil
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
-from whet.cluster.ray_start import (
-    SLOW_S,
-    cause_of,
-    check_ray,
-    checked_facts,
-    connect,
-    has_failed,
-    resources,
-    unstarted,
-)
-from whet.cluster.server_process import Launch, ServerProcess, State, check_command, command_of
+from whet.cluster.placed_server import PlacedServer, ServerDied
+from whet.cluster.ray_start import SLOW_S, cause_of, check_ray, checked_facts, connect, resources, unstarted
+from whet.cluster.server_process import STOP_S, Launch, ServerProcess, check_command, command_of
 from whet.config.base import ConfigError
 from whet.config.parts import ClusterConfig, EngineConfig
 from whet.distribution import how_to_install
@@ -40,42 +29,10 @@ from whet.models.policy import Policy
 
 LOOK_S = 0.5
 """Seconds between two looks at the servers."""
-ANSWER_S = 10.0
-"""Seconds that an actor has to say how its server is."""
-CLOSE_S = 30.0
+CLOSE_S = STOP_S + 10.0
 """Seconds that all servers have to end in."""
 Tell = Callable[[str, str], None]
 """Receives a level (info, warning) and a sentence."""
-
-
-class ServerDied(Exception):
-    """A server, or its actor, is gone."""
-
-
-@dataclass(eq=False)
-class Placed:
-    """One of the servers."""
-
-    number: int
-    actor: Any
-    facts: dict[str, Any]
-    """As `ServerProcess.facts` gives them. {}: its actor has not started yet."""
-    pid: int | None = None
-
-    @property
-    def name(self) -> str:
-        return f"server {self.number}"
-
-    @property
-    def url(self) -> str:
-        host = self.facts["host"]
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.facts['port']}"
-
-    @property
-    def title(self) -> str:
-        """For messages, once its actor has started."""
-        process = f"process {self.pid} " if self.pid is not None else ""
-        return f"{self.name} ({self.url}, {process}on {self.facts['node']})"
 
 
 def check_servers(settings: ClusterConfig, engine: EngineConfig) -> None:
@@ -111,7 +68,7 @@ class RayServers:
     def __init__(self, settings: ClusterConfig, engine: EngineConfig, tell: Tell) -> None:
         self.settings, self.engine, self.tell = settings, engine, tell
         self.num_restarts = 0
-        self.servers: list[Placed] = []
+        self.servers: list[PlacedServer] = []
         self._placed: EngineConfig | None = None
         self._error: RunError | None = None
         self._model: Path | None = None
@@ -147,12 +104,12 @@ class RayServers:
     def close(self) -> None:
         """End all servers. Returns once their processes are gone."""
         self._is_over.set()
-        if self._watch is not None and self._watch is not threading.current_thread():
+        if self._watch is not None:
             self._watch.join()
         if self.servers:
             with suppress(Exception):  # an actor that is gone has no server any more
-                self._ray.wait([s.actor.stop.remote() for s in self.servers], num_returns=len(self.servers),
-                               timeout=CLOSE_S)  # fmt: skip
+                stopping = [server.actor.stop.remote() for server in self.servers]
+                self._ray.wait(stopping, num_returns=len(stopping), timeout=CLOSE_S)
             for server in self.servers:
                 with suppress(Exception):
                     self._ray.kill(server.actor)
@@ -172,39 +129,37 @@ class RayServers:
         except OSError as error:
             raise ConfigError(f"engine.sync_folder: {self.engine.sync_folder} cannot be written ({error})") from error
         save_weights(policy, policy, self._model)
-        dtype = str(policy.dtype).removeprefix("torch.")
-        self._launch = Launch(
-            command_of(self.settings, str(self._model), dtype),
+        launch = Launch(
+            command_of(self.settings, str(self._model), str(policy.dtype).removeprefix("torch.")),
             os.getcwd(),
             os.getpid(),
             ray.util.get_node_ip_address(),
             os.environ.get("OMP_NUM_THREADS"),
         )
-        self.servers = [Placed(number, self._new_actor(number), {}) for number in range(self.settings.servers)]
+
+        def make(number: int) -> PlacedServer:
+            return PlacedServer(number, ray, lambda node: self._new_actor(number, launch, node))
+
+        self.servers = [make(number) for number in range(self.settings.servers)]
         for server in self.servers:
             self._await_facts(server)
         self._check_folder()
         for server in self.servers:
-            self._launch_server(server)
+            self._launch_first(server)
         self._await_answers()
         self._watch = threading.Thread(target=self._keep, name="servers of vLLM", daemon=True)
         self._watch.start()
 
-    def _new_actor(self, number: int, node: str | None = None) -> Any:
-        """An actor of a server.
-
-        Args:
-            node: Ray's id of the machine that it has to be on. None: any.
-        """
+    def _new_actor(self, number: int, launch: Launch, node: str | None) -> Any:
         options: dict[str, Any] = dict(resources(self.settings))
         if node is not None:
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
-        return self._ray.remote(ServerProcess).options(**options).remote(number, self._launch)
+        return self._ray.remote(ServerProcess).options(**options).remote(number, launch)
 
-    def _await_facts(self, server: Placed) -> None:
-        """Wait until an actor has started. Raises: RunError where it cannot."""
+    def _await_facts(self, server: PlacedServer) -> None:
+        """Wait until an actor has started. Raises: RunError where it cannot. TimeoutError where the run has ended."""
         asked, started, told_s = server.actor.facts.remote(), time.monotonic(), SLOW_S
         while not self._ray.wait([asked], timeout=LOOK_S)[0]:
             if self._is_over.is_set():
@@ -226,9 +181,12 @@ class RayServers:
                 "all machines see under the same path"
             )
 
-    def _launch_server(self, server: Placed) -> None:
-        facts = server.facts
-        self._get(server.actor.start.remote(facts["host"], facts["port"], facts["log"]), CLOSE_S)
+    def _launch_first(self, server: PlacedServer) -> None:
+        """Raises: RunError."""
+        try:
+            server.launch()
+        except (ServerDied, TimeoutError) as error:
+            raise RunError(f"{server.name} could not start: its actor {error or 'does not answer'}") from error
 
     def _await_answers(self) -> None:
         """Wait until all servers answer. Raises: RunError where one ends, or is too slow."""
@@ -237,21 +195,24 @@ class RayServers:
         waiting, started, is_told = list(self.servers), time.monotonic(), False
         while waiting:
             time.sleep(LOOK_S)
-            for server in list(waiting):
-                if problem := self._problem(server, "ended before it answered,"):
-                    raise RunError(f"{server.title} {problem}")
-                if answers(server.url):
-                    waiting.remove(server)
+            try:
+                for server in list(waiting):
+                    if problem := server.problem("ended before it answered,"):
+                        raise RunError(f"{server.title} {problem}")
+                    if server.answers():
+                        waiting.remove(server)
+                state = waiting[0].state() if waiting else None
+            except TimeoutError:  # a machine that is busy
+                state = None
             waited_s = time.monotonic() - started
             if waiting and waited_s > self.engine.limit_s:
-                raise RunError(
-                    f"{waiting[0].title} does not answer {self.engine.limit_s:g} s after its start (engine.limit_s); "
-                    f"{_said(self._state(waiting[0]))}"
-                )
-            if waiting and waited_s > SLOW_S and not is_told:
+                said = state.said if state else "nor does its actor"
+                limit = f"{self.engine.limit_s:g} s after its start (engine.limit_s)"
+                raise RunError(f"{waiting[0].title} does not answer {limit}; {said}")
+            if waiting and waited_s > SLOW_S and not is_told and state is not None:
                 is_told = True
-                lines = self._state(waiting[0]).lines[-1:]
-                self.tell("info", f"{waiting[0].title} does not answer yet, after {waited_s:.0f} s{_newest(lines)}")
+                newest = f"; its last line: {state.lines[-1]}" if state.lines else ""
+                self.tell("info", f"{waiting[0].title} does not answer yet, after {waited_s:.0f} s{newest}")
         urls = ", ".join(server.url for server in self.servers)
         self.tell("info", f"{number} answered after {time.monotonic() - started:.0f} s: {urls}")
 
@@ -262,78 +223,37 @@ class RayServers:
         while not self._is_over.wait(LOOK_S):
             for server in self.servers:
                 try:
-                    if problem := self._problem(server):
-                        self._again(server, problem)
+                    if problem := server.problem():
+                        self._start_again(server, f"{server.title} {problem}")
                 except TimeoutError:
-                    continue  # its machine is busy
+                    continue  # its machine is busy, or the run has ended
                 except Exception as error:
-                    self._give_up(server, f"{server.name} cannot be looked after: {type(error).__name__}: {error}")
+                    self._give_up(f"{server.name} cannot be looked after: {error}")
                 if self._error is not None or self._is_over.is_set():
                     return
 
-    def _again(self, server: Placed, problem: str) -> None:
-        """Start a server again, at the same address. After `cluster.restarts` of them the run ends."""
-        text = f"{server.title} {problem}"
-        if self.num_restarts >= self.settings.restarts:
+    def _start_again(self, server: PlacedServer, problem: str) -> None:
+        """Start a server again, at the same address. After `cluster.restarts` of them the run ends.
+
+        Raises: RunError where it cannot. TimeoutError: look again.
+        """
+        left = self.settings.restarts - self.num_restarts - 1
+        if left < 0:
             number = self.settings.restarts
-            self._give_up(server, f"{text}\nThe run ends, as cluster.restarts = {number} processes have died before")
+            self._give_up(f"{problem}\nThe run ends, as cluster.restarts = {number} processes have died before")
             return
         self.num_restarts += 1
-        left = self.settings.restarts - self.num_restarts
-        self.tell("warning", f"{text}\nIt starts again, and gets the newest weights ({left} more such restarts)")
+        self.tell("warning", f"{problem}\nIt starts again, and gets the newest weights ({left} more such restarts)")
         try:
-            self._launch_server(server)
+            server.launch()
         except ServerDied:
             facts = server.facts
-            server.actor = self._new_actor(server.number, facts["node_id"])
+            server.actor = server.make(facts["node_id"])
             self._await_facts(server)
             server.facts |= {name: facts[name] for name in ("host", "port")}
-            self._launch_server(server)
+            server.launch()
 
-    def _give_up(self, server: Placed, text: str) -> None:
+    def _give_up(self, text: str) -> None:
         self._error = RunError(f"{text}; `whet resume` goes on from its last checkpoint")
-        for other in self.servers:
-            GONE[other.url] = str(self._error)
-
-    def _problem(self, server: Placed, ended: str = "ended") -> str:
-        """Why a server is gone, with its last lines. Empty: it goes on. Raises: TimeoutError."""
-        try:
-            state = self._state(server)
-        except ServerDied as error:
-            return f"is gone with its actor, which {error}"
-        return "" if state.code is None else f"{ended} with code {state.code}; {_said(state)}"
-
-    def _state(self, server: Placed) -> State:
-        """Raises: ServerDied where its actor is gone. TimeoutError."""
-        state: State = self._get(server.actor.state.remote(), ANSWER_S)
-        server.pid = state.pid or server.pid
-        return state
-
-    def _get(self, asked: Any, limit_s: float) -> Any:
-        """Raises: ServerDied, TimeoutError."""
-        try:
-            return self._ray.get(asked, timeout=limit_s)
-        except self._ray.exceptions.GetTimeoutError as error:
-            raise TimeoutError(str(error)) from error
-        except self._ray.exceptions.RayError as error:
-            if has_failed(error):
-                raise RunError(f"a server's actor {cause_of(error, {})}") from error
-            raise ServerDied(cause_of(error, {})) from error
-
-
-def _said(state: State) -> str:
-    return "its last lines:\n" + "\n".join(state.lines) if state.lines else "it wrote nothing"
-
-
-def _newest(lines: tuple[str, ...]) -> str:
-    return f"; its last line: {lines[0]}" if lines else ""
-
-
-def answers(url: str) -> bool:
-    """Whether a server is ready."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(f"{url}/health", timeout=ANSWER_S / 2) as answer:
-            return bool(answer.status == 200)
-    except (URLError, OSError, ValueError):
-        return False
+        for server in self.servers:
+            GONE[server.url] = str(self._error)
