@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from whet.cluster.server_process import command_of
 from whet.methods.registry import config_of
 
 FOLDER = Path(__file__).parents[2] / "examples" / "cluster"
@@ -22,6 +23,14 @@ def test_the_settings_of_a_paper_are_valid_and_have_ranks_and_workers(file):
     overrides = [word for word in command if "=" in word]
     config = config_of(command[3], file, overrides)
     assert (config.cluster.ranks, config.cluster.workers) == (4, 4)
+
+
+def test_the_settings_with_servers_are_valid_and_start_them():
+    config = config_of("grpo", FOLDER / "vllm_servers.yaml", [])
+    cluster, engine = config.cluster, config.engine
+    assert (engine.kind, engine.urls, cluster.ranks, cluster.servers, cluster.workers) == ("vllm", (), 4, 4, 0)
+    words = command_of(cluster, "MODEL", "bfloat16")
+    assert words[:5] == ("/opt/vllm/bin/vllm", "serve", "MODEL", "--gpu-memory-utilization", "0.85")
 
 
 def test_there_is_one_for_each_of_the_five_systems():

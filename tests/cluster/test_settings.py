@@ -118,9 +118,13 @@ def test_other_versions_are_named(name):
 
 
 def test_a_run_may_go_on_with_other_processes_but_not_with_another_unit():
-    before = {"cluster": {"ranks": 0, "workers": 2, "unit": 8, "address": None, "restarts": 10}}
-    now = {"cluster": {"ranks": 4, "workers": 0, "unit": 9, "address": "auto", "restarts": 3}}
-    assert changed_access(before, now) == {f"cluster.{key}" for key in ("ranks", "workers", "address", "restarts")}
+    before = {"cluster": {"ranks": 0, "workers": 2, "unit": 8, "address": None, "restarts": 10, "servers": 1}}
+    now = {"cluster": {"ranks": 4, "workers": 0, "unit": 9, "address": "auto", "restarts": 3, "servers": 2}}
+    keys = ("ranks", "workers", "servers", "address", "restarts")
+    assert changed_access(before, now) == {f"cluster.{key}" for key in keys}
+    command = {"server_command": "vllm serve", "server_args": ""}
+    other = {"server_command": "/venv/bin/vllm serve", "server_args": "--max-model-len 512"}
+    assert changed_access({"cluster": command}, {"cluster": other}) == {f"cluster.{key}" for key in command}
 
 
 def test_torchrun_of_anything_else_is_refused_in_a_sentence(monkeypatch, tmp_path):
@@ -138,8 +142,9 @@ def test_settings_that_differ_from_torchrun_are_refused(monkeypatch):
     monkeypatch.setattr(ranks, "HERE", Started())
     with pytest.raises(ConfigError, match=r"cluster.ranks = 3, but torchrun started 2 processes"):
         ranks.ranks_of(ClusterConfig(ranks=3), None)
-    with pytest.raises(ConfigError, match="torchrun starts ranks only"):
-        ranks.ranks_of(ClusterConfig(ranks=2, workers=1), None)
+    for processes in ({"workers": 1}, {"servers": 1}):
+        with pytest.raises(ConfigError, match=f"torchrun starts ranks only: for cluster.{next(iter(processes))} start"):
+            ranks.ranks_of(ClusterConfig(ranks=2, **processes), None)
 
 
 def test_the_cluster_module_alone_says_how_it_is_started():

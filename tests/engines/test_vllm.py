@@ -21,6 +21,7 @@ from whet.engines.building import engine_of
 from whet.engines.local import LocalEngine
 from whet.engines.vllm_replies import Sent, body_of, read_reply, spans
 from whet.engines.vllm_server import Server, ServerError
+from whet.engines.vllm_servers import GONE
 from whet.errors import RunError
 from whet.models.policy import Policy
 from whet.models.scoring import score
@@ -195,6 +196,15 @@ def test_a_server_that_stays_away_ends_the_run(random_policy):
         engine = engine_of(random_policy, settings_for(server, limit_s=1.0))
         server.is_dead = True
         with pytest.raises(ServerError, match=r"no server came back in 1 s \(engine\.limit_s\): the server http"):
+            engine.generate(requests())
+
+
+def test_a_server_that_will_not_come_back_is_not_waited_for(random_policy, monkeypatch):
+    with serving(random_policy) as server:
+        engine = engine_of(random_policy, settings_for(server, limit_s=300.0))
+        server.is_dead = True
+        monkeypatch.setitem(GONE, server.url, "server 0 was killed ten times")
+        with pytest.raises(ServerError, match=r"^server 0 was killed ten times$"):
             engine.generate(requests())
 
 

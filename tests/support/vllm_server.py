@@ -41,21 +41,30 @@ BASE = "default"
 
 
 class FakeVllm(ThreadingHTTPServer):
-    """A server on loopback.
+    """A server, on loopback unless another address is asked for.
 
     Args:
         policy: the model that it starts with; it takes a copy.
         has_phases: whether it takes weights by start, update and finish. False: by `reload_weights` alone.
         chunk: tokens between two looks whether it is paused.
+        port: 0: any that is free.
     """
 
     daemon_threads = False  # torch ends the process where a thread that has computed is cut off at the end
     request_queue_size = 256
 
     def __init__(
-        self, policy: Policy, *, has_phases: bool = True, name: str = "tiny", fault: str = "", chunk: int = 64
+        self,
+        policy: Policy,
+        *,
+        has_phases: bool = True,
+        name: str = "tiny",
+        fault: str = "",
+        chunk: int = 64,
+        host: str = "127.0.0.1",
+        port: int = 0,
     ) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__((host, port), _Handler)
         self.policy = replace(policy, model=copy.deepcopy(policy.model), version=-1, scored_by=None)
         self.base = self._state()
         self.connections: list[socket.socket] = []

@@ -82,7 +82,7 @@ def _examined(session: Session, listener: _Listener) -> Iterator[Finding]:
     if scored is not None and not scored.num_scored:
         yield Finding("ok", "time", "no step is measured, as the grader gives no score")
         return
-    if session.algorithm.run.runtime.endpoints or config.cluster.ranks or config.cluster.workers:
+    if session.algorithm.run.runtime.endpoints or config.cluster.has_processes:
         yield Finding("ok", "time", "no step is measured where endpoints answer, or where other processes take part")
         return
     results = measure(session, phases)

@@ -38,8 +38,11 @@ def ranks_of(settings: ClusterConfig, num_threads: int | None) -> Ranks | None:
         raise ConfigError(
             f"cluster.ranks = {settings.ranks}, but torchrun started {here.size} processes: leave cluster.ranks out"
         )
-    if settings.workers:
-        raise ConfigError("torchrun starts ranks only: for cluster.workers start `whet train` itself, which asks Ray")
+    for name in ("workers", "servers"):
+        if getattr(settings, name):
+            raise ConfigError(
+                f"torchrun starts ranks only: for cluster.{name} start `whet train` itself, which asks Ray"
+            )
     here.start(num_threads)
     return here
 

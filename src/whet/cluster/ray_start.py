@@ -13,11 +13,12 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from whet.cluster.shares import num_asked, trains_beside_servers, what_is_asked, without_first_gpu
 from whet.config.base import ConfigError
 from whet.config.parts import ClusterConfig
 from whet.distribution import how_to_install, version
@@ -38,17 +39,18 @@ def check_ray(settings: ClusterConfig) -> None:
     """
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(
-            f"cluster.ranks and cluster.workers need Ray, which is not installed: {how_to_install('ray')}; or start "
-            "ranks alone by torchrun: `torchrun --nproc-per-node N -m whet.cluster train ...`"
+            f"cluster.ranks, cluster.workers and cluster.servers need Ray, which is not installed: "
+            f"{how_to_install('ray')}; or start ranks alone by torchrun: `torchrun --nproc-per-node N -m whet.cluster "
+            "train ...`"
         )
     if settings.address is None:
         import torch
 
-        num_gpus, asked = torch.cuda.device_count(), settings.ranks + settings.workers
-        if num_gpus and asked > num_gpus:
+        num_gpus, own = torch.cuda.device_count(), int(trains_beside_servers(settings))
+        if num_gpus and num_asked(settings) + own > num_gpus:
             raise ConfigError(
-                f"cluster.ranks = {settings.ranks} and cluster.workers = {settings.workers} ask for {asked} GPUs, and "
-                f"this machine has {num_gpus}: ask for fewer, or give the address of a larger Ray cluster"
+                f"{what_is_asked(settings, 'GPU')}{' beside the one on which the run trains' * own}, and this machine "
+                f"has {num_gpus}: ask for fewer, or give the address of a larger Ray cluster"
             )
     elif settings.address != "auto":
         _check_answers(settings.address)
@@ -95,18 +97,24 @@ def connect(settings: ClusterConfig) -> Any:
             # Processes find the modules that this one finds. Ray would make them wait for all others (niceness 15).
             path = os.pathsep.join(place for place in sys.path if place)
             options["runtime_env"] = {"env_vars": {"PYTHONPATH": path}}
-            _start_here(ray, options)
+            with without_first_gpu() if trains_beside_servers(settings) else nullcontext():
+                _start_here(ray, options)
         else:
             try:
                 ray.init(address=settings.address, **options)
             except Exception as error:
                 raise RunError(_no_cluster(settings.address, error)) from error
-    asked, there = settings.ranks + settings.workers, ray.cluster_resources()
+    asked, there = num_asked(settings), ray.cluster_resources()
     what = "GPU" if there.get("GPU") else "CPU"
     if asked > there.get(what, 0) and (what == "GPU" or settings.address is not None):
         raise ConfigError(
-            f"cluster.ranks = {settings.ranks} and cluster.workers = {settings.workers} ask for {asked} {what}s, and "
-            f"the Ray cluster has {int(there.get(what, 0))}: ask for fewer, or add machines to it"
+            f"{what_is_asked(settings, what)}, and the Ray cluster has {int(there.get(what, 0))}: ask for fewer, or "
+            "add machines to it"
+        )
+    if what == "GPU" and settings.address is not None and trains_beside_servers(settings):
+        raise ConfigError(
+            "in a Ray cluster with GPUs, servers may be given the one on which the run's own process trains: set "
+            "cluster.ranks=1, for which Ray keeps one"
         )
     return ray
 
@@ -163,7 +171,7 @@ def _signals_as_they_are() -> Iterator[None]:
 
 
 def resources(settings: ClusterConfig) -> dict[str, int]:
-    """What each rank and worker takes of the cluster. On a CPU of one machine, they share its cores."""
+    """What each rank, worker and server takes of the cluster. On a CPU of one machine, they share its cores."""
     import ray
 
     num_gpus = 1 if ray.cluster_resources().get("GPU", 0) else 0
@@ -198,6 +206,7 @@ def facts_of_this_process() -> dict[str, Any]:
     context = ray.get_runtime_context()
     return {
         "node": ray.util.get_node_ip_address(),
+        "node_id": context.get_node_id(),
         "pid": os.getpid(),
         "versions": versions(),
         "devices": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
@@ -225,8 +234,8 @@ def unstarted(names: Sequence[str], waited_s: float, *, is_idle: bool) -> str:
     text = f"{', '.join(names)} did not start in {waited_s:.0f} s; the Ray cluster has {counts}"
     if is_idle and waited_s > START_S:
         raise RunError(
-            f"{text}: add machines or end other runs there, then `whet resume`; or resume with smaller cluster.ranks "
-            "and cluster.workers"
+            f"{text}: add machines or end other runs there, then `whet resume`; or resume with smaller cluster.ranks, "
+            "cluster.workers or cluster.servers"
         )
     return f"{text}; waiting"
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from whet.config.acts import ActsUnless, ActsWhen, AnyOf, Inside
 from whet.config.base import Config, NameOf
@@ -165,7 +166,8 @@ class EngineConfig(Config):
     """The engine that samples, and how rollouts wait for services."""
 
     kind: Literal["local", "vllm"] = "local"
-    """local: whet's own, in the run's process. vllm: servers of vLLM that run already (`urls`)."""
+    """local: whet's own, in the run's process. vllm: servers of vLLM, which run already (`urls`) or which Ray starts
+    (`cluster.servers`)."""
     urls: Annotated[tuple[str, ...], ActsWhen("kind", "vllm")] = ()
     """Of vLLM servers: http://127.0.0.1:8000. Each holds a whole model, and gets the weights of the policy that is
     sampled. Their routes ask for no password: keep them on loopback, or in a network of your own."""
@@ -175,8 +177,8 @@ class EngineConfig(Config):
     """Where `sync=disk` saves the weights: a folder that all servers see under the same path. null: a temporary one of
     this machine, for servers on loopback."""
     limit_s: Annotated[float, ActsWhen("kind", "vllm")] = Field(600.0, gt=0, le=1e6)
-    """Seconds that a server has for each phase of an update, or for a reply. Past it the run ends, and names the
-    phase."""
+    """Seconds that a server has to start, for each phase of an update, or for a reply. Past it the run ends, and names
+    the phase."""
     placement: Annotated[Literal["servers", "colocated"], ActsWhen("kind", "vllm")] = "servers"
     """servers: beside the processes that train. colocated (on their GPUs) is refused until a GPU has run it."""
     max_rows: int = Field(256, ge=1)
@@ -235,7 +237,7 @@ class EngineConfig(Config):
 
 
 class ClusterConfig(Config):
-    """Processes beside the run's own: ranks train, workers roll out."""
+    """Processes beside the run's own: ranks train, workers roll out, servers of vLLM sample."""
 
     ranks: int = Field(0, ge=0, le=4096)
     """Processes that share each policy's weights and train them together (FSDP2): one a GPU, or several on a CPU.
@@ -246,10 +248,34 @@ class ClusterConfig(Config):
     unit: int | None = Field(None, ge=1)
     """Rollouts that a worker takes at once. Results depend on it by rounding. null: 64 with workers, and all at once
     without. With workers=0 the run's own process rolls out the same units."""
-    address: Annotated[str | None, AnyOf(ActsWhen("ranks"), ActsWhen("workers"))] = None
+    servers: int = Field(0, ge=0, le=4096)
+    """Servers of vLLM that Ray starts for `engine.kind=vllm`: one a GPU, or several on a CPU. They end with the run. 0:
+    none, or those of `engine.urls`."""
+    server_command: Annotated[str, ActsWhen("servers")] = "vllm serve"
+    """The command that starts one. vLLM mostly has a Python environment of its own: /path/to/venv/bin/vllm serve. The
+    policy's folder, an address and the options that the run needs are put after it."""
+    server_args: Annotated[str, ActsWhen("servers")] = ""
+    """More options of that command: --gpu-memory-utilization 0.8 --max-model-len 8192."""
+    address: Annotated[str | None, AnyOf(ActsWhen("ranks"), ActsWhen("workers"), ActsWhen("servers"))] = None
     """A running Ray cluster's address, or auto for the one that this machine belongs to. null: Ray starts here."""
-    restarts: Annotated[int, AnyOf(ActsWhen("ranks"), ActsWhen("workers"))] = Field(10, ge=0)
+    restarts: Annotated[int, AnyOf(ActsWhen("ranks"), ActsWhen("workers"), ActsWhen("servers"))] = Field(10, ge=0)
     """Processes that may die in a run and are started again. One more ends the run, with its last lines."""
+
+    @field_validator("server_command", "server_args")
+    @classmethod
+    def check_words(cls, text: str, info: ValidationInfo) -> str:
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise ValueError(f"{text!r:.200} cannot be split into words as a shell does: {error}") from error
+        if not words and info.field_name == "server_command":
+            raise ValueError("server_command is empty: give the command that starts a server, such as 'vllm serve'")
+        return text
+
+    @property
+    def has_processes(self) -> bool:
+        """Whether the run's own process is not alone."""
+        return bool(self.ranks or self.workers or self.servers)
 
     @property
     def rollouts_a_unit(self) -> int | None:

@@ -92,7 +92,7 @@ class RunConfig(Scheduled):
         if settings["engine"].__dict__["kind"] == "vllm" and settings["cluster"].__dict__["workers"]:
             raise ValueError(
                 "engine.kind = vllm samples on servers, which workers would give different weights: leave "
-                "cluster.workers at 0, and name more engine.urls"
+                "cluster.workers at 0, and ask for more cluster.servers, or name more engine.urls"
             )
         return self
 

@@ -40,4 +40,7 @@ def new_engine(policy: Policy, settings: EngineConfig) -> Engine:
 def check_engine_settings(settings: EngineConfig) -> None:
     """Refuse settings that name no engine, before models are loaded. Raises: ConfigError."""
     if settings.kind == "vllm" and not settings.urls:
-        raise ConfigError("engine.kind = vllm needs servers that run: engine.urls=[http://127.0.0.1:8000]")
+        raise ConfigError(
+            "engine.kind = vllm needs servers that run: engine.urls=[http://127.0.0.1:8000]; or cluster.servers=1, by "
+            "which Ray starts them"
+        )

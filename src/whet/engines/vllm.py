@@ -52,11 +52,7 @@ class VllmEngine:
     queued: Collection[int] = ()
 
     def __init__(self, policy: Policy, settings: EngineConfig) -> None:
-        if policy.adapter is not None:
-            raise ConfigError(
-                f"{policy.title} trains an adapter (lora), and engine.kind = vllm sends whole weights: set "
-                "engine.kind=local, or train without lora"
-            )
+        check_whole(policy)
         self.policy, self.max_rows = policy, settings.max_rows
         self.servers = servers_of(settings, str(policy.dtype).removeprefix("torch."))
         self.num_tokens = 0
@@ -237,23 +233,34 @@ class VllmEngine:
         self._num_sent += 1
         label = f"{self.policy.name}:{version}:{self.servers.nonce}{self._num_sent}"
         folder = self.servers.folder / f"{self.policy.name.replace('/', '_')}-{self.servers.nonce}{self._num_sent}"
-        self._save(folder, source)
+        save_weights(self.policy, source, folder)
         former, self._held = self._held, Held(self.policy, version, label, folder)
         self._replies.clear()
         self.servers.hold(self._held, goes_on=self.goes_on)
         if former is not None:
             shutil.rmtree(former.folder, ignore_errors=True)
 
-    def _save(self, folder: Path, source: Weights) -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self.policy.causal_lm.save_pretrained(str(folder), state_dict=dict(source.state()))
-            self.policy.tokenizer.save_pretrained(str(folder))
-        except OSError as error:
-            raise RunError(
-                f"weights of {self.policy.title} cannot be saved for the servers in {folder} ({error}): give room, or "
-                "another folder (engine.sync_folder)"
-            ) from error
+
+def check_whole(policy: Policy) -> None:
+    """Raises: ConfigError where a policy trains an adapter."""
+    if policy.adapter is not None:
+        raise ConfigError(
+            f"{policy.title} trains an adapter (lora), and engine.kind = vllm sends whole weights: set "
+            "engine.kind=local, or train without lora"
+        )
+
+
+def save_weights(policy: Policy, source: Weights, folder: Path) -> None:
+    """Write a folder that servers load. Raises: RunError where it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        policy.causal_lm.save_pretrained(str(folder), state_dict=dict(source.state()))
+        policy.tokenizer.save_pretrained(str(folder))
+    except OSError as error:
+        raise RunError(
+            f"weights of {policy.title} cannot be saved for the servers in {folder} ({error}): give room, or another "
+            "folder (engine.sync_folder)"
+        ) from error
 
 
 _SERVERS: weakref.WeakValueDictionary[tuple[Any, ...], Servers] = weakref.WeakValueDictionary()

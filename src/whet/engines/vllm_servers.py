@@ -33,6 +33,8 @@ MOST_LOST = 10
 """Times that a server may be lost in a session."""
 LOOK_EVERY_S = 0.5
 """Seconds between two looks whether a lost server is back."""
+GONE: dict[str, str] = {}
+"""By url, why a server will not come back, where whoever started it says so."""
 logger = logging.getLogger(__name__)
 
 
@@ -189,6 +191,8 @@ class Servers:
             self._give(self.held, back)
             if self.alive or not waits:
                 return
+            if why := next((GONE[server.url] for server in self.lost if server.url in GONE), ""):
+                raise ServerError(why)
             if time.monotonic() > until:
                 error = next(iter(self.lost.values()))
                 raise ServerError(f"no server came back in {self.limit_s:g} s (engine.limit_s): {error}")

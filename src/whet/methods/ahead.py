@@ -67,7 +67,7 @@ class Ahead:
         if not (cluster.workers or self.is_on_servers or config.off_policy.log is not None):
             raise ConfigError(
                 "off_policy.kind = async needs processes that roll out while this one trains: set cluster.workers, or "
-                "engine.kind=vllm with engine.urls; off_policy.log=FILE repeats a run without them"
+                "engine.kind=vllm with cluster.servers or engine.urls; off_policy.log=FILE repeats a run without them"
             )
         self.run, self.tasks, self.calls = run, tasks, calls
         self.group_size, self.regime, self.num_steps = config.group_size, config.off_policy, config.num_steps

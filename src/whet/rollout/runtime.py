@@ -63,6 +63,22 @@ class Pool(Protocol):
         ...
 
 
+class ServerPool(Protocol):
+    """Servers that engines sample on, and that the run starts. `whet.cluster` has them."""
+
+    def engine_settings(self, policy: Policy) -> EngineConfig:
+        """The settings of engines, with the servers' urls. The first call starts them, by this policy's weights."""
+        ...
+
+    def check(self) -> None:
+        """Raises: RunError where a server is gone for good."""
+        ...
+
+    def close(self) -> None:
+        """End the servers."""
+        ...
+
+
 class Runtime(Mapping[str, Any]):
     """Policies, endpoints and services. As a mapping: the services of the lockstep driver, by name.
 
@@ -97,6 +113,8 @@ class Runtime(Mapping[str, Any]):
         """Rollouts that are taken at once. None: all of a call."""
         self.pool: Pool | None = None
         """The workers that roll out. None: this process does."""
+        self.servers: ServerPool | None = None
+        """Servers that the run starts. None: it starts none."""
         self.num_late = 0
         """Answers that came later than they were due."""
         self.engine_made: Callable[[str, Engine], None] = lambda name, engine: None
@@ -120,10 +138,13 @@ class Runtime(Mapping[str, Any]):
         """
         policy = self.policies[name]
         engine = self.made_engine(name)
+        if self.servers is not None:
+            self.servers.check()
         if engine is None:
             _, replaced = self._engines.get(name, (None, None))
             self._num_before += replaced.num_tokens if replaced is not None else 0
-            engine = engine_of(policy, self.settings)
+            settings = self.settings if self.servers is None else self.servers.engine_settings(policy)
+            engine = engine_of(policy, settings)
             self._engines[name] = policy, engine
             self.engine_made(name, engine)
         if engine.version != policy.version:

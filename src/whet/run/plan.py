@@ -265,15 +265,23 @@ def _cluster_lines(session: Session, phases: Sequence[Sequence[tuple[str, Update
                 f"a step has {least} rollouts, which are {-(-least // unit)} units for {cluster.workers} workers: some "
                 "will wait for others; lower cluster.unit or cluster.workers, for two units a worker and more"
             )
+    if cluster.servers:
+        first = cluster.ranks or 1  # without ranks the run's own process trains on the first GPU
+        size = max(_unique_bytes_of(policy) for policy in policies.values()) if policies else 0
+        lines.append(
+            f"servers: {_processes(cluster.servers, first, num_gpus)}, by {cluster.server_command!r}; each at least "
+            f"about {_size(size)} of weights, and the keys and values that vLLM makes room for"
+        )
     return lines
 
 
 def _processes(count: int, first: int, num_gpus: int) -> str:
     """A number of processes, and where they are."""
+    processes = f"{count} process{'es' if count > 1 else ''}"
     if not num_gpus:
-        return f"{count} processes on the CPU"
+        return f"{processes} on the CPU"
     last = first + count - 1
-    return f"{count} processes on GPU {first}" + (f" to {last}, one on each" if last > first else "")
+    return f"{processes} on GPU {first}" + (f" to {last}, one on each" if last > first else "")
 
 
 def _least_rollouts(settings: Any) -> int:
@@ -284,6 +292,10 @@ def _least_rollouts(settings: Any) -> int:
         if "prompts_per_step" in inner:
             counts.append(inner["prompts_per_step"] * inner.get("group_size", 1))
     return min(counts, default=0)
+
+
+def _unique_bytes_of(policy: Policy) -> int:
+    return sum(_unique_bytes(policy.causal_lm.parameters()))
 
 
 def _unique_bytes(parameters: Iterable[Any]) -> list[int]:

@@ -95,7 +95,7 @@ ACCESS = ("url", "key_env", "max_concurrency", "timeout_s", "retries", "max_toke
 """Settings of how an endpoint is reached, which may change when a run resumes. Who answers there may not."""
 
 
-PLACING = ("ranks", "workers", "address", "restarts")
+PLACING = ("ranks", "workers", "servers", "server_command", "server_args", "address", "restarts")
 """Settings of where a run computes, which may change when it resumes. Another `unit` would change its results."""
 FREE = {"": ("track",), "cluster.": PLACING, "callbacks.": ("use", "on_error")}
 """By where they lie, settings that may change when a run resumes."""

@@ -56,7 +56,7 @@ def resume_run(config: RunConfig, out: Path, progress: Progress, accept: bool) -
     Returns: the session to `go()`.
     Raises: RunError where `out` is in use, or cannot be resumed as it began.
     """
-    folder = RunFolder(out)
+    folder, session = RunFolder(out), None
     folder.acquire()
     try:
         point = _newest_point(folder, accept)
@@ -96,6 +96,8 @@ def resume_run(config: RunConfig, out: Path, progress: Progress, accept: bool) -
         check_engines(session)
         return session
     except BaseException:
+        if session is not None:
+            session.close_services()
         folder.release()
         raise
 

@@ -15,6 +15,7 @@ import torch
 from whet.callbacks import Begun, Callbacks, Ended, read_only, reason_of
 from whet.chat import render
 from whet.cluster.ranks import ranks_of
+from whet.cluster.servers import RayServers, check_servers
 from whet.cluster.workers import RayWorkers
 from whet.config import ConfigError, read_all
 from whet.config.base import plain
@@ -152,10 +153,10 @@ class Session:
         self.loop.folder.release()
 
     def close_services(self) -> None:
-        """Closes grader, environments and ranks, with their processes."""
+        """Closes grader, environments, ranks, workers and servers, with their processes."""
         self.grader.close()
         runtime = self.algorithm.run.runtime
-        for processes in (self.loop.ranks, runtime.pool):
+        for processes in (self.loop.ranks, runtime.pool, runtime.servers):
             if processes is not None:
                 processes.close()
         if self.envs is not None:
@@ -196,7 +197,10 @@ def prepare(
     prompts_name = config.prompts if spec.uses_prompts else config.__dict__["prompts"]
     if problem := prompts_problem(prompts_name, config.data):
         raise ConfigError(problem)
-    check_engine_settings(config.engine)
+    if config.cluster.servers:
+        check_servers(config.cluster, config.engine)
+    else:
+        check_engine_settings(config.engine)
     for term in _added_terms(config):
         REWARDS.entry(term)  # an unknown name is refused now, and not at the first step that scores it
     set_determinism(config.num_threads)
@@ -208,7 +212,7 @@ def prepare(
     if isinstance(grader, UserGrader):
         grader.check(task for split in problems.tasks.values() for task in split)
     models = spec.models(config)
-    if trains and config.cluster.ranks and config.cluster.workers:
+    if trains and config.cluster.ranks and (config.cluster.workers or config.cluster.servers):
         # This process neither trains nor samples: its copies leave the GPUs to those that do.
         models = {name: model.model_copy(update={"device": "cpu"}) for name, model in models.items()}
     policies = load_policies(models) if policies is None else policies
@@ -245,11 +249,23 @@ def prepare(
     if trains and config.cluster.workers:
         workers = _workers_of(config, run_context, algorithm)
         runtime.pool, loop.measures = workers, workers.metrics
+    if config.cluster.servers:
+        servers = RayServers(config.cluster, config.engine, partial(_tell_of_servers, loop, trains))
+        runtime.servers = servers
+        if trains:
+            loop.measures = servers.metrics
     conversations = [conversation for conversation in spec.conversations(algorithm) if conversation.policy in policies]
     lengths = check_prompts(conversations, policies)
     run_context.warnings.extend(dict.fromkeys(warnings))
     read_all(config)
     return Session(algorithm, loop, grader, problems, names, lengths, runtime.envs)
+
+
+def _tell_of_servers(loop: Loop, is_logged: bool, level: str, text: str) -> None:
+    """Writes what happens to servers to the console and, of a run, to its events."""
+    if is_logged:
+        loop.folder.event(level, "servers", text)
+    loop.progress.tell(level, text)
 
 
 def _workers_of(config: RunConfig, run: RunContext, algorithm: Algorithm[Any]) -> RayWorkers:
