@@ -35,7 +35,8 @@ def ray() -> Iterator[None]:
 
 AGENT = (
     "policy.path=tiny_agent", "data.env=[textcraft, maze]", "evaluation.max_turns=3", "max_turns=3", "rules=none",
-    "max_context=2000", "data.num_validation=2", "data.num_test=2", "sampling.max_new_tokens=24", "evaluation.num_samples=1",
+    "max_context=2000", "data.num_validation=2", "data.num_test=2", "sampling.max_new_tokens=24",
+    "evaluation.num_samples=1",
 )  # fmt: skip
 
 
