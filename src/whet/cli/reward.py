@@ -138,7 +138,7 @@ def _unknown(name: str, known: Sequence[str]) -> str:
             f"{name} is no name: one function of a file is tested by its registered name, as in whet reward test "
             f"{function or 'NAME'} --plugins {file}; whet reward test {file} tests all in it"
         )
-    if Path(name).suffix in (".jsonl", ".json", ".parquet"):
+    if Path(name).suffix in (".jsonl", ".json", ".csv", ".tsv", ".parquet"):
         return (
             f"{name} is a file of rows, and no grader: name the grader or its file first, as in whet reward test "
             f"mine.py --data {name}"
