@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from support.commands import ENVIRONMENT, metrics, whet
@@ -37,6 +39,20 @@ def test_help_names_what_there_is():
     assert "Critique-RL" in whet("methods").stdout
     assert "--oracle-verifier" in whet("eval", "--help").stdout
     assert whet("--version").stdout == f"whet {version()}\n"
+
+
+def test_no_help_loses_its_brackets_to_markup():
+    """`plugins=[mine.py]` in a docstring is rich's markup, and would be shown as `plugins=`."""
+
+    def helps(command, name=""):
+        yield from ((name, text) for text in (command.help, *(getattr(each, "help", "") for each in command.params)))
+        for inner, each in getattr(command, "commands", {}).items():
+            yield from helps(each, f"{name} {inner}")
+
+    texts = [(name, text) for name, text in helps(typer.main.get_command(app)) if text]
+    assert len(texts) > 100
+    tags = {(name, tag) for name, text in texts for tag in re.findall(r"(?<!\\)\[[a-z/#@][^\]]*\]", text)}
+    assert {tag for _, tag in tags} <= {"[bold]", "[/bold]"}, tags
 
 
 def test_config_shows_every_key_with_its_meaning_and_can_be_used_as_it_is(tmp_path, random_model):

@@ -49,7 +49,7 @@ def cut_short(command: list[str]) -> list[str]:
         key, _, value = word.partition("=")
         if key in SHORT and int(value) > SHORT[key]:
             command[place] = f"{key}={SHORT[key]}"
-    is_file = any(word.startswith("data.kind=") or word == "mine.yaml" for word in command)
+    is_file = any(word.startswith("data.kind=") or word in ("mine.yaml", "own.yaml") for word in command)
     extra = [] if is_file else [f"{key}={value}" for key, value in SMALL_TEST.items()]
     return [*command, *extra] if command[0] == "train" else command
 

@@ -244,6 +244,34 @@ def test_answers_that_a_model_can_never_write(random_model, tmp_path):
     assert "has no tokens for" in said
 
 
+CHOICE = """
+import re
+
+import whet
+
+
+@whet.grader("doctor_choice")
+def doctor_choice(completion, answer):
+    said = re.findall(r"^Choice: \\((.+)\\)$", completion, re.MULTILINE)
+    return float(said == [answer])
+"""
+
+
+def test_a_grader_that_reads_a_form_of_its_own_passes_with_that_form(tmp_path):
+    model(tmp_path)
+    file = tmp_path / "doctor_choice.py"
+    file.write_text(CHOICE)
+    train, test = sums(10, 20), sums(100, 60)
+    args = ["doctor", *settings(tmp_path, train, test, **{"data.grader": "doctor_choice"}), "--plugins", file]
+    fault = "scores no right answer above a wrong one, in any of 8 forms such as 'The answer is"
+    said = command(*args)[1]
+    assert fault in said
+    assert "--golden 'TEXT {answer}'" in said
+    said = command(*args, "--golden", "Choice: ({answer})")[1]
+    assert "scores no right answer" not in said
+    assert "--golden has no {answer}" in command(*args, "--golden", "Choice")[1]
+
+
 def test_a_grader_that_hangs_does_not_hang_the_doctor(tmp_path):
     model(tmp_path)
     hanging = {"data.grader": "doctor_hangs", "data.timeout_s": 0.5}

@@ -135,6 +135,17 @@ def test_a_plug_ins_environment_takes_its_files_and_settings_along(tmp_path):
     assert done.stdout == "It was tails. 1.0\n", done.stderr
 
 
+def test_the_next_commands_install_the_folder_and_no_package_of_that_name(tmp_path, monkeypatch):
+    """`pip install NAME` asks the index for NAME, even where a folder of that name is beside it."""
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["env", "export", "maze", "maze trl", "--as", "trl"])
+    assert [line.strip() for line in done.output.splitlines()[1:]] == [
+        "cd 'maze trl'", "pip install .", "python train.py MODEL",
+    ]  # fmt: skip
+    assert (tmp_path / "maze trl" / "pyproject.toml").is_file()
+    assert (tmp_path / "maze trl" / "train.py").is_file()
+
+
 @pytest.mark.parametrize(("args", "says"), [
     (["nowhere", "--as", "trl"], "nowhere"),
     (["maze", "speed=3", "--as", "trl"], "does not take these settings"),

@@ -141,6 +141,8 @@ ERRORS: dict[str, list[tuple[str, str, str]]] = {
         ("reward test {gone}.py", "gone.py is not there", "give the path of a Python file"),
         ("reward test {plain.py}", "plain.py registers nothing", "decorate what is yours"),
         ("reward test math_verify --data {gone}.jsonl", "there is no such file", "give --data the path"),
+        ("reward test math_verify data.columns.prompt=q", "there are none", "give them with --data FILE"),
+        ("reward test math_verify --data {rows.jsonl} a=1", "'a=1' is no setting", "it takes data.columns.prompt="),
         ("reward test math_verify --samples 0", "Invalid value for '--samples'", "greater than or equal to 2"),
     ],
     "show": [

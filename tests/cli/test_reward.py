@@ -131,6 +131,20 @@ def test_rows_of_ones_own_and_a_form_of_ones_own(tmp_path):
     assert "1 hole;" in said
 
 
+def test_columns_of_ones_own(tmp_path):
+    """The advice of the first command works as it is written."""
+    rows = tmp_path / "rows.jsonl"
+    sums = [{"query": f"What is {n} + 1?", "label": str(n + 1)} for n in range(20)]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in sums))
+    code, said = asked("math_verify", "--data", rows)
+    assert (code, "data.columns.prompt=NAME data.columns.answer=NAME" in said) == (2, True)
+    named = ("data.columns.prompt=query", "data.columns.answer=label")
+    code, said = asked("math_verify", "--data", rows, *named, "--samples", 6)
+    assert (code, "no holes" in said) == (0, True)
+    code, said = asked("math_verify", "--data", rows, "data.columns.promt=query")
+    assert (code, "did you mean prompt?" in said) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

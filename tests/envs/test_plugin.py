@@ -426,6 +426,59 @@ def test_play_ends_at_the_limit_of_turns_for_the_expert_and_for_people(tmp_path)
     assert ended("--item", "7", "--expert") == "long_walk, item 7: reward 1, success"
 
 
+EXPERTS = """
+import whet
+
+
+def on(env, *, seed=0):
+    yield "On.", "on"
+
+
+def action_alone(env, *, seed=0):
+    yield "on"
+
+
+def no_generator(env, *, seed=0):
+    return "on"
+
+
+def register(name, expert):
+    @whet.env(name, splits={"train": range(4), "test": range(4, 6)}, max_turns=3, rules="Walk.", expert=expert)
+    class Walk:
+        async def reset(self, item, *, seed=0):
+            return "Go.", {}
+
+        async def step(self, action):
+            return "On.", 0.0, False, False, {}
+
+
+for expert in (on, action_alone, no_generator):
+    register(expert.__name__, expert)
+"""
+
+
+@pytest.fixture(scope="module")
+def experts(tmp_path_factory):
+    file = tmp_path_factory.mktemp("experts") / "experts_that_stop.py"
+    file.write_text(EXPERTS)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "says"),
+    [
+        ("on", 0, "reward 0, no success: the expert stopped after 1 turn, and the episode goes on; let it yield until"),
+        ("action_alone", 2, "the expert of the environment 'action_alone' yielded 'on': it has to yield a thought and"),
+        ("no_generator", 2, "the expert of the environment 'no_generator' returned 'on': let it yield a thought and"),
+    ],
+)
+def test_an_expert_that_stops_early_or_yields_no_move_is_a_sentence(experts, name, code, says):
+    done = CliRunner().invoke(app, ["env", "play", name, "--plugins", str(experts), "--expert"])
+    assert done.exit_code == code
+    assert "Traceback" not in done.output
+    assert says in " ".join(done.output.split())
+
+
 @pytest.mark.integration
 def test_worlds_of_others_of_the_documentation(tmp_path):
     pytest.importorskip("gymnasium")

@@ -163,6 +163,13 @@ def test_trls_signature():
                           (1.0, "not a list with one reward")]:  # fmt: skip
         with pytest.raises(ValueError, match=says):
             trl(lambda completions, rewards=rewards: rewards)
+
+    def chat(completions):
+        return [float(completions[0][0]["content"] == "the reply")]
+
+    assert trl(chat, messages=True).score == 1.0
+    with pytest.raises(TypeError, match=r"is adapted by from_trl\(\.\.\., messages=True\)"):
+        trl(chat)
     with pytest.raises(ValueError, match="asks for completion_ids, which only TRL's trainer has"):
         from_trl(lambda completions, completion_ids: [1.0])
 

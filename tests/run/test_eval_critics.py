@@ -10,7 +10,7 @@ import torch
 
 from support.commands import Quiet, config_of
 from support.sessions import STEPS, WARM, WORLD
-from whet.config import ConfigError
+from whet.config import ConfigError, to_yaml
 from whet.methods.evaluator import EvalSettings
 from whet.run import launch
 from whet.run.evaluate import beside_training, evaluate, target_of
@@ -63,6 +63,16 @@ def test_how_a_measurement_stands_to_trainings_table_is_said(run):
     assert said("data.num_test=3").startswith(f"{begun}other questions (data.num_test: 12 -> 3); ")
     assert "other sampling (8 sampled each here, 1 there; --samples 1 is as there)" in said(num_samples=8)
     assert said("evaluation.num_rounds=2").endswith("other settings (evaluation.num_rounds: 1 -> 2).")
+
+
+def test_another_grader_of_the_same_questions_is_no_other_questions(tmp_path):
+    settings = ("prompts=english", "data.kind=file", f"data.path={tmp_path / 'rows.jsonl'}")
+    (tmp_path / "config.yaml").write_text(to_yaml(config_of("grpo", *settings)))
+    (tmp_path / "summary.json").write_text("{}")
+    config = config_of("grpo", *settings, "data.grader=published:gsm8k")
+    said = beside_training(tmp_path, config, "problems", EvalSettings())
+    words = "the same test problems; another grader (data.grader: math_verify -> published:gsm8k); "
+    assert said.startswith(f"Beside the table of training: {words}")
 
 
 def test_a_critic_may_be_called_as_its_row_is(run):

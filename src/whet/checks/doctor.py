@@ -43,8 +43,12 @@ class _Listener:
             self.warnings.append(text)
 
 
-def examine(config: RunConfig) -> Iterator[Finding]:
-    """Findings about a run with these settings, in the order of its checks."""
+def examine(config: RunConfig, golden: str | None = None) -> Iterator[Finding]:
+    """Findings about a run with these settings, in the order of its checks.
+
+    Args:
+        golden: how a right reply looks, with `{answer}`. None: usual forms are tried.
+    """
     yield from thread_findings(config)
     data = config.__dict__["data"]  # a look-up that counts as no read
     listener = _Listener()
@@ -57,14 +61,14 @@ def examine(config: RunConfig) -> Iterator[Finding]:
             yield Finding("fail", "settings", text_of(error))
             return
         try:
-            yield from _examined(session, listener)
+            yield from _examined(session, listener, golden)
         except WhetError as error:
             yield Finding("fail", "step", text_of(error))
         finally:
             session.close_services()
 
 
-def _examined(session: Session, listener: _Listener) -> Iterator[Finding]:
+def _examined(session: Session, listener: _Listener, golden: str | None) -> Iterator[Finding]:
     algorithm = session.algorithm
     config = algorithm.config
     yield from (Finding("warning", "settings", text) for text in (*listener.warnings, *algorithm.run.warnings))
@@ -72,7 +76,7 @@ def _examined(session: Session, listener: _Listener) -> Iterator[Finding]:
     yield from _memory(session)
     scored: Scored | None = None
     if session.envs is None:
-        findings, scored = _answers(session)
+        findings, scored = _answers(session, golden)
         yield from findings
     phases = _phases(session)
     yield from length_findings(config, phases, len(session.problems.tasks["train"]))
@@ -93,17 +97,18 @@ def _examined(session: Session, listener: _Listener) -> Iterator[Finding]:
         yield Finding("ok", "time", "no phase trains, so no step is measured")
 
 
-def _answers(session: Session) -> tuple[list[Finding], Scored | None]:
+def _answers(session: Session, golden: str | None) -> tuple[list[Finding], Scored | None]:
     """Findings where a policy answers questions: texts, reward and sampling."""
     algorithm = session.algorithm
     tasks = [task for task in session.problems.tasks["train"] if task.answer is not None]
     if not tasks:
         return [], None
-    findings, scored = gold_findings(session.grader.grade, tasks, algorithm.run.prompts)
+    forms = FORMS if golden is None else (golden,)
+    findings, scored = gold_findings(session.grader.grade, tasks, algorithm.run.prompts, forms)
     rewards: dict[str, float] = algorithm.config.__dict__["rewards"]
     if not any("critique" in skills for skills in algorithm.spec.skills.values()):
         # Terms for critiques read replies that follow, which a sample of one reply has not.
-        findings += term_findings(rewards, tasks, scored.forms[0] if scored.forms else FORMS[0])
+        findings += term_findings(rewards, tasks, scored.forms[0] if scored.forms else forms[0])
     every = list(chain.from_iterable(session.problems.tasks.values()))
     for name, policy in session.loop.policies.items():
         findings += text_findings(policy, every, algorithm.run.prompts)

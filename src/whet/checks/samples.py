@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from whet.checks.attacks import Scene
@@ -43,12 +43,14 @@ def built_in_tasks(count: int, grader: str = "") -> list[Task]:
     return [Task(id=f"sum/{a}+{b}", prompt=f"What is {a} + {b}?", answer=str(a + b), info={}) for a, b in pairs]
 
 
-def tasks_of_file(file: Path, count: int) -> list[Task]:
+def tasks_of_file(file: Path, count: int, columns: Mapping[str, str] | None = None) -> list[Task]:
     """Rows of a user's file, evenly spaced.
 
+    Args:
+        columns: the user's names of `prompt`, `answer` and `solution`, as in `data.columns`.
     Raises: DataError.
     """
-    tasks = [task for task in read_tasks(file, setting="--data").tasks if task.answer is not None]
+    tasks = [task for task in read_tasks(file, columns=columns, setting="--data").tasks if task.answer is not None]
     if len(tasks) < 2:
         raise DataError(f"{file} has {len(tasks)} row: give --data a file of at least two questions and answers")
     step = max(1, len(tasks) // count)

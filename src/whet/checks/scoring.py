@@ -49,8 +49,14 @@ class Scored:
     """Of grading one reply, as measured."""
 
 
-def gold_findings(grade: Grading, tasks: Sequence[Task], prompts: Prompts) -> tuple[list[Finding], Scored]:
-    """Findings about the grader on golden and wrong replies, and what it accepts."""
+def gold_findings(
+    grade: Grading, tasks: Sequence[Task], prompts: Prompts, tried: Sequence[str] = FORMS
+) -> tuple[list[Finding], Scored]:
+    """Findings about the grader on golden and wrong replies, and what it accepts.
+
+    Args:
+        tried: forms of a golden reply, with `{answer}`.
+    """
     few = tasks[:NUM_SAMPLES]
     begun = time.perf_counter()
     num_scored = 0
@@ -58,34 +64,41 @@ def gold_findings(grade: Grading, tasks: Sequence[Task], prompts: Prompts) -> tu
     forms: list[str] = []
     unscored: list[str] = []
     seconds = []
-    for form in FORMS:
+    for form in tried:
         scenes = scenes_of(few, form)
         if not num_scored and time.perf_counter() - begun > MOST_S:
             break  # it hangs, and would for each form
-        form_begun = time.perf_counter()
         rights = grade([(scene.say(scene.right), scene.task) for scene in scenes])
-        seconds.append((time.perf_counter() - form_begun) / len(few))
+        wrongs_begun = time.perf_counter()  # the very first call starts processes
         wrongs = grade([(scene.say(scene.wrong), scene.task) for scene in scenes])
+        seconds.append((time.perf_counter() - wrongs_begun) / len(few))
         num_scored += sum(each.score is not None for each in rights)
         unscored += [each.reason for each in rights if each.score is None]
         if fmean((r.score or 0) - (w.score or 0) for r, w in zip(rights, wrongs, strict=True)) > 0.5:
             forms.append(form)
-    scored = Scored(tuple(forms), num_scored, fmean(seconds[1:] or seconds))  # the first call starts processes
+    scored = Scored(tuple(forms), num_scored, fmean(seconds))
     if not forms:
-        why = f" (it gives no score: {unscored[0][:160]})" if unscored else ""
-        findings.append(
-            Finding(
-                "fail",
-                "reward",
-                f"the grader scores no right answer above a wrong one on {len(few)} rows{why}: run whet reward test on "
-                "it, with --data and --golden",
-            )
-        )
-        return findings, scored
+        return [_no_winner(few[0], tried, unscored)], scored
     findings += _unasked(forms, few[0], prompts)
     most = min(MOST_GRADED, max(NUM_SAMPLES, int(MOST_S / 2 / max(scored.seconds, 1e-6))))
     findings += _refused(grade, tasks, forms, most)
     return findings, scored
+
+
+def _no_winner(task: Task, tried: Sequence[str], unscored: Sequence[str]) -> Finding:
+    """The finding that no right answer scored above a wrong one.
+
+    Args:
+        unscored: reasons why replies got no score.
+    """
+    if unscored:
+        why, advice = f" (it gives no score: {unscored[0][:160]})", "run whet reward test on it, with --data"
+    elif len(tried) == 1:
+        why, advice = "", f"run whet reward test on it, with --data and --golden {tried[0]!r}"
+    else:
+        why = f", in any of {len(tried)} forms such as {tried[0].replace('{answer}', task.answer or '')!r}"
+        advice = "if it reads another form, say how a right reply looks: --golden 'TEXT {answer}'"
+    return Finding("fail", "reward", f"the grader scores no right answer above a wrong one{why}: {advice}")
 
 
 def _unasked(forms: Sequence[str], task: Task, prompts: Prompts) -> list[Finding]:

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from whet.cli.app import app
 from whet.cli.console import METHODS_HELP, SettingsArgument, SettingsCommand, config_of, guarded, out
+from whet.cli.golden import GoldenOption, check_golden
 from whet.cli.own_files import PluginsOption, load_own, with_plugins
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "fail": "red"}
 def doctor(
     method: Annotated[str | None, typer.Argument(metavar="[METHOD]", help=METHODS_HELP)] = None,
     settings: SettingsArgument = None,
+    golden: GoldenOption = None,
     plugins: PluginsOption = None,
 ) -> None:
     """Examine this machine, and with a method the run that `whet train` would start. It starts and writes no run.
@@ -34,7 +36,7 @@ def doctor(
     worth nothing.
 
     Examples: whet doctor;  whet doctor critique_rl;
-    whet doctor grpo my.yaml data.kind=file data.path=problems.jsonl --plugins mine.py
+    whet doctor grpo my.yaml data.kind=file data.path=problems.jsonl --plugins mine.py --golden 'Choice: ({answer})'
     """
 
     findings: list[Finding] = []
@@ -42,13 +44,14 @@ def doctor(
     def work() -> None:
         from whet.checks.machine import machine_findings
 
+        check_golden(golden)
         load_own(plugins)
         _show(machine_findings(Path()), findings)
         if method is not None:
             config = config_of(method, with_plugins(settings, plugins))
             from whet.checks.doctor import examine
 
-            _show(examine(config), findings)
+            _show(examine(config, golden), findings)
         counts = {level: sum(finding.level == level for finding in findings) for level in COLOURS}
         if counts["fail"]:
             out.print(f"{counts['fail']} to mend before a run, {counts['warning']} to look at; nothing was written")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -102,7 +103,7 @@ def export(
         _write(folder / "pyproject.toml", _filled("pyproject", words))
         _copy_plugins(plugins or (), folder / PLUGINS_BESIDE[library].replace("MODULE", words["module"]) / "plugins")
         out.print(escape(f"wrote {folder}; next, with whet installed:"), soft_wrap=True, highlight=False)
-        for command in (f"pip install {folder}", Template(form.run).substitute(words)):
+        for command in (f"cd {shlex.quote(str(folder))}", "pip install .", Template(form.run).substitute(words)):
             out.print(escape(f"  {command}"), soft_wrap=True, highlight=False)
 
     guarded(work, None)

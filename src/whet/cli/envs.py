@@ -200,8 +200,9 @@ def show(
 
 
 def _play(info: EnvironmentInfo, opened_env: Environment, item: int, seed: int, expert: bool) -> None:
-    begun: Any = opened_env.reset(item, seed=seed)
-    _tell(begun[0])
+    from whet.envs.scripted import answered
+
+    _tell(answered(opened_env.reset(item, seed=seed))[0])
     moves = info.expert(opened_env, seed=seed) if expert and info.expert is not None else None
     if expert and moves is None:
         raise usage(f"{info.name} has no scripted expert; play it yourself, without --expert")
@@ -209,7 +210,12 @@ def _play(info: EnvironmentInfo, opened_env: Environment, item: int, seed: int, 
     cut = ""
     for turn in range(1, info.max_turns + 1):
         if moves is not None:
-            thought, action = next(moves)
+            move = next(moves, None)
+            if move is None:
+                turns = f"{turn - 1} turn{'s' * (turn != 2)}"
+                cut = f": the expert stopped after {turns}, and the episode goes on; let it yield until that ends"
+                break
+            thought, action = move
             out.print(f"[dim]{escape(thought)}[/dim]\n[bold]{turn} > {escape(action)}[/bold]", highlight=False)
         else:
             try:
@@ -219,8 +225,7 @@ def _play(info: EnvironmentInfo, opened_env: Environment, item: int, seed: int, 
                 action = ""
             if not action:
                 break
-        stepped: Any = opened_env.step(action)
-        observation, reward, terminated, truncated, _ = stepped
+        observation, reward, terminated, truncated, _ = answered(opened_env.step(action))
         total += reward
         _tell(observation)
         if terminated or truncated:

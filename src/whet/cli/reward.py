@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from whet.cli.app import app
 from whet.cli.console import guarded, out, usage
+from whet.cli.golden import GoldenOption, check_golden
 from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 BASICS = ("golden", "wrong answer", "golden beats wrong")
 """Cases that are shown in any case."""
+PREFIX = "data.columns."
+"""Of the settings that this command takes."""
 
 reward_app = typer.Typer(name="reward", no_args_is_help=True, help="Graders and reward terms: test one before a run.")
 app.add_typer(reward_app)
@@ -34,13 +37,16 @@ def try_replies(
     target: Annotated[
         str, typer.Argument(metavar="FILE_OR_NAME", help="A plug-in file, for all in it; or a registered name.")
     ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[data.columns.KEY=COLUMN ...]", help="Which columns of --data hold prompt, answer and solution."
+        ),
+    ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="FILE", help="Your rows, with answers. Default: built-in sums.")
     ] = None,
-    golden: Annotated[
-        str | None,
-        typer.Option("--golden", metavar="TEXT", help="How a right reply looks, with {answer}. Default: tried out."),
-    ] = None,
+    golden: GoldenOption = None,
     timeout_s: Annotated[
         float, typer.Option("--timeout-s", min=0.05, max=600, help="Seconds of one call. Past it, the call is killed.")
     ] = 2.0,
@@ -55,7 +61,8 @@ def try_replies(
     hole, crashed, hung, no score, not finite, out of range, not repeatable.
 
     Examples: whet reward test mine.py;  whet reward test math_verify --all;
-    whet reward test brief --plugins mine.py --data problems.jsonl --golden '#### {answer}'
+    whet reward test brief --plugins mine.py --data problems.jsonl --golden '#### {answer}';
+    whet reward test mine.py --data rows.csv data.columns.prompt=query data.columns.answer=label
     """
 
     reports: list[RewardReport] = []
@@ -65,12 +72,12 @@ def try_replies(
         from whet.checks.samples import built_in_tasks, tasks_of_file
         from whet.checks.scorers import scorer_of
 
-        if golden is not None and "{answer}" not in golden:
-            raise usage("--golden has no {answer}: write how a right reply looks, such as '#### {answer}'")
+        check_golden(golden)
+        columns = _columns(settings, data)
         is_file = target.endswith(".py")
         load_own([*(plugins or []), *([Path(target)] if is_file else [])])
         for kind, name in _of_file(Path(target)) if is_file else _of_name(target):
-            tasks = tasks_of_file(data, samples) if data is not None else built_in_tasks(samples, name)
+            tasks = tasks_of_file(data, samples, columns) if data is not None else built_in_tasks(samples, name)
             scorer = scorer_of(kind, name, tasks, timeout_s)
             try:
                 report = check_reward(scorer, tasks, golden)
@@ -82,6 +89,19 @@ def try_replies(
     guarded(work, None)
     if any(report.holes for report in reports):
         raise typer.Exit(1)
+
+
+def _columns(settings: list[str] | None, data: Path | None) -> dict[str, str]:
+    """The user's names of columns, by `prompt`, `answer` and `solution`. Raises: ConfigError."""
+    from whet.config.loading import load
+    from whet.config.parts import ColumnNames
+
+    if settings and data is None:
+        raise usage(f"{settings[0]} names a column of your rows, and there are none: give them with --data FILE")
+    if other := next((setting for setting in settings or () if not setting.startswith(PREFIX)), None):
+        known = ", ".join(f"{PREFIX}{name}=COLUMN" for name in ColumnNames.model_fields)
+        raise usage(f"{other!r} is no setting of this command: it takes {known}")
+    return load(ColumnNames, overrides=[setting.removeprefix(PREFIX) for setting in settings or ()]).given()
 
 
 def _of_file(file: Path) -> list[tuple[Kind, str]]:
@@ -118,7 +138,7 @@ def _unknown(name: str, known: Sequence[str]) -> str:
             f"{name} is no name: one function of a file is tested by its registered name, as in whet reward test "
             f"{function or 'NAME'} --plugins {file}; whet reward test {file} tests all in it"
         )
-    if Path(name).suffix in (".jsonl", ".json", ".parquet"):
+    if Path(name).suffix in (".jsonl", ".json", ".csv", ".tsv", ".parquet"):
         return (
             f"{name} is a file of rows, and no grader: name the grader or its file first, as in whet reward test "
             f"mine.py --data {name}"

@@ -87,7 +87,7 @@ def random_agent(
     """Make a tiny agent of random weights that knows the words of your environment, from its expert's episodes.
 
     Example: whet tiny agent guess --plugins guess.py --out models/guess, then whet train agent_clone
-    plugins=[guess.py] data.env=guess policy.path=models/guess format=plain
+    data.env=guess policy.path=models/guess format=plain --plugins guess.py
     """
 
     def work() -> None:

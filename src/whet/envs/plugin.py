@@ -6,7 +6,7 @@ step that comes too early or too late, and checks the environment's answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import combinations
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from whet.envs.formats import PARSERS
 from whet.envs.protocol import EnvError, EnvironmentInfo
 from whet.envs.registry import ENVIRONMENTS
 from whet.envs.user_environment import UserEnvironment, takes
-from whet.types import MAX_REWARD, as_reward, is_whole
+from whet.types import MAX_REWARD, as_reward, in_brief, is_whole
 
 F = TypeVar("F", bound=Callable[..., Any])
 Splits = Mapping[str, Sequence[int]]
@@ -104,7 +104,7 @@ def env(
             item_ids=item_ids or {},
             parser=parser,
             needs=needs,
-            expert=_without_wrapper(expert),
+            expert=_without_wrapper(name, expert),
         )
         ENVIRONMENTS.add(name, info, says=says or (getattr(maker, "__doc__", None) or "").strip().partition("\n")[0])
         return maker
@@ -221,12 +221,33 @@ def _read_once(name: str, splits: Splits | Callable[[], Splits]) -> Callable[[],
     return read
 
 
-def _without_wrapper(expert: Expert | None) -> Expert | None:
+def _without_wrapper(name: str, expert: Expert | None) -> Expert | None:
     """An expert of wrapped environments. It calls the user's expert with the environment that the user wrote."""
     if expert is None:
         return None
 
     def unwrapping_expert(env: UserEnvironment, *, seed: int = 0) -> Iterator[tuple[str, str]]:
-        return expert(env.env, seed=seed)
+        for move in _moves(name, expert(env.env, seed=seed)):
+            yield _checked_move(name, move)
 
     return unwrapping_expert
+
+
+def _moves(name: str, made: Any) -> Iterator[Any]:
+    """What an expert made, as an iterator. Raises: EnvError where it is none."""
+    if isinstance(made, str) or not isinstance(made, Iterable):
+        raise EnvError(
+            f"the expert of the environment {name!r} returned {in_brief(made)}: let it yield a thought and an action "
+            "for each turn"
+        )
+    return iter(made)
+
+
+def _checked_move(name: str, move: Any) -> tuple[str, str]:
+    """A thought and an action. Raises: EnvError for anything else."""
+    if isinstance(move, tuple | list) and len(move) == 2 and all(isinstance(part, str) for part in move):
+        return move[0], move[1]
+    raise EnvError(
+        f"the expert of the environment {name!r} yielded {in_brief(move)}: it has to yield a thought and an action, "
+        'both text, as in: yield "I go on.", "left"'
+    )

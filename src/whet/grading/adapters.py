@@ -33,7 +33,12 @@ def from_trl(function: Callable[..., Any], *, span: Span = (0.0, 1.0), messages:
     async def score(completion: str, prompt: str, **columns: Any) -> Grade:
         texts = {"prompts": _said(prompt, "user", messages), "completions": _said(completion, "assistant", messages)}
         arguments = _asked(function, {**columns, **texts})
-        rewards = await _result(function(**{name: [value] for name, value in arguments.items()}))
+        try:
+            rewards = await _result(function(**{name: [value] for name, value in arguments.items()}))
+        except TypeError as error:
+            if not messages and "string indices" in str(error):  # it looked for ["content"] in a text
+                error.args = (f"{error}; a function of chat messages is adapted by from_trl(..., messages=True)",)
+            raise
         if not isinstance(rewards, list | tuple) or len(rewards) != 1:
             raise ValueError(f"{_name(function)} gave {str(rewards)[:100]}, not a list with one reward a completion")
         return _graded(function, rewards[0], span)

@@ -156,10 +156,13 @@ def beside_training(run: Path, config: RunConfig, problems: str, settings: EvalS
         return "The run has not finished, so there is no table of training to hold this against."
     changed = tree_difference(plain(saved_config(run)), plain(config))
     data_changes = [change for change in changed if change.startswith(("data.", "evaluation.num_test"))]
-    other_changes = [change for change in changed if change not in data_changes]
+    grader_changes = [change for change in data_changes if change.startswith(("data.grader", "data.timeout_s"))]
+    data_changes = [change for change in data_changes if change not in grader_changes]
+    other_changes = [change for change in changed if change not in (*data_changes, *grader_changes)]
     which = [f"the {settings.split} split"] if settings.split != "test" else []
     which += data_changes
     clauses = [f"other {problems} ({', '.join(which)})" if which else f"the same test {problems}"]
+    clauses += [f"another grader ({', '.join(grader_changes)})"] if grader_changes else []
     there = max(1, getattr(getattr(config, "evaluation", None), "num_samples", 1))
     here = settings.num_samples
     if here != there:

@@ -32,6 +32,7 @@ from whet.tasks.chains import (
     write_up,
 )
 from whet.tasks.columns import column
+from whet.tasks.csv_files import TRUTHS, is_csv
 from whet.tasks.files import DataError, file_rows
 from whet.tasks.planting import NUMBER, with_other_number
 from whet.tasks.prompts import Message, Prompts
@@ -316,7 +317,7 @@ def read_demonstrations(
     demonstrations: list[Demonstration] = []
     for place, row in file_rows(path, f"{at}file"):
         location = f"{path}, {place}"
-        demonstrations += _of_row(_row(row, location, columns, at), prompts, location)
+        demonstrations += _of_row(_row(row, location, columns, at, is_from_csv=is_csv(path)), prompts, location)
     if not demonstrations:
         raise DataError(
             f"{path} holds nothing to imitate: give rows a critique, a refinement, or correct: true (whose answer is "
@@ -325,7 +326,7 @@ def read_demonstrations(
     return demonstrations
 
 
-def _row(row: Any, location: str, columns: Mapping[str, str], at: str) -> dict[str, Any]:
+def _row(row: Any, location: str, columns: Mapping[str, str], at: str, *, is_from_csv: bool = False) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise DataError(f"{location}: expected an object with question and answer, {{...}}; write one an example")
     keys, there = {"question": f"{at}columns.prompt"}, ", ".join(sorted(map(str, row)))
@@ -347,6 +348,9 @@ def _row(row: Any, location: str, columns: Mapping[str, str], at: str) -> dict[s
             )
         if name in _TEXTS and not isinstance(row[name], str | None):
             raise DataError(f"{location}: {name} must be text, not {str(row[name])[:60]}; put it into quotes")
+    correct = row.get("correct")
+    if is_from_csv and isinstance(correct, str) and correct.strip().lower() in TRUTHS:
+        row = row | {"correct": TRUTHS[correct.strip().lower()]}
     if not isinstance(row.get("correct"), bool | None):
         raise DataError(f"{location}: correct must be true or false, not {row['correct']!r}; write one of the two")
     return row

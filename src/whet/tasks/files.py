@@ -1,4 +1,4 @@
-"""Reads task files (JSON lines, a JSON list or Parquet) in any of the formats of `row_formats.py` into a `TaskSet`.
+"""Reads task files (JSON lines, JSON, CSV or Parquet) in any of the formats of `row_formats.py` into a `TaskSet`.
 
 A sentence, to be shown, names the format. An error in a file stops the run with another sentence.
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 from whet.digests import read_text as decoded_text
 from whet.tasks.columns import info_of, renamed
+from whet.tasks.csv_files import csv_rows, is_csv
 from whet.tasks.ids import ids_of
 from whet.tasks.row_formats import DataError, Fields, Row, RowFormat, recognise
 from whet.tasks.tables import check_values, parquet_rows
@@ -24,7 +25,7 @@ from whet.types import Task, is_whole
 __all__ = ["DataError", "TaskSet", "parse_json", "read_tasks", "read_text", "tasks_of"]
 
 
-KINDS = ".jsonl, .json or .parquet"
+KINDS = ".jsonl, .json, .csv, .tsv or .parquet"
 SHOWN_REPEATS = 3
 """Dropped rows that the sentence about a file names."""
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
@@ -107,7 +108,7 @@ def tasks_of(rows: Iterable[tuple[str, Any]], place: str, *, columns: Mapping[st
 
 
 def file_rows(path: Path, setting: str) -> list[tuple[str, Any]]:
-    """The rows of a file, each with its place: `line 7` of JSON lines, `item 7` of a list, `row 7` of a table.
+    """The rows of a file, each with its place: `line 7` of JSON lines and CSV, `item 7` of a list, `row 7` of Parquet.
 
     Args:
         setting: the key that names the file.
@@ -117,6 +118,10 @@ def file_rows(path: Path, setting: str) -> list[tuple[str, Any]]:
         check_file(path, setting, KINDS)
         return [(f"row {number}", row) for number, row in enumerate(parquet_rows(path), 1)]
     text = read_text(path, setting, KINDS)
+    if is_csv(path):
+        if not (rows := list(csv_rows(text, path))):
+            raise DataError(f"{path} has no row below the names of its columns; write a task a line")
+        return rows
     if text.lstrip().startswith("["):
         items = parse_json(text, str(path), "mend the list there")
         if not items:

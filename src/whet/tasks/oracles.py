@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from whet.config.parts import BasicsData, ChainData, FileData, GymData
 from whet.seeds import seed_of
 from whet.tasks.chains import (
     FULL_HELP,
@@ -93,6 +94,18 @@ def rule_critics(data: str, prompts: Prompts) -> Mapping[str, Callable[[Task, Se
     know nothing."""
     critics = RULE_CRITICS if data == "chains" else {"oracle": by_reference(prompts)}
     return {**critics, **trivial_critics(prompts)}
+
+
+def has_chains(data: ChainData | FileData | GymData | BasicsData, tasks: Sequence[Task]) -> bool:
+    """Whether all questions are the tiny world's: generated, or of a file that is graded so."""
+    if not isinstance(data, FileData):
+        return data.kind == "chains"
+    if data.grader != "chains" or not tasks:
+        return False
+    try:
+        return all(map(parse_chain, (task.prompt for task in tasks)))
+    except ValueError:
+        return False
 
 
 def by_reference(prompts: Prompts) -> Callable[[Task, Segment], str]:

@@ -61,10 +61,13 @@ def right_steps(task: Task) -> list[str]:
 
     Raises: DataError where the task has no worked solution.
     """
-    if task.info.get("kind") == "chains":
-        chain = parse_chain(task.prompt)
-        return steps_text(chain, chain.values)
-    return solution_steps(task)
+    return right_chain_steps(task) if task.info.get("kind") == "chains" else solution_steps(task)
+
+
+def right_chain_steps(task: Task) -> list[str]:
+    """The right solution of a question of the tiny world, step by step. Raises: ValueError where it is none."""
+    chain = parse_chain(task.prompt)
+    return steps_text(chain, chain.values)
 
 
 def game_demonstrations(

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from io import StringIO
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ from whet.run import launch
 from whet.run.load import load_run
 from whet.serve.app import app_of
 from whet.serve.models import served_policies
+from whet.tasks.chains import sample_chains
 
 SMALL = (
     "num_threads=1", "num_questions=6", "data.num_train=6", "data.num_validation=4", "data.num_test=4",
@@ -54,6 +56,19 @@ def folder(tmp_path_factory) -> Path:
     assert done.exit_code == 0, done.output
     assert "critiques in" in done.output
     return place
+
+
+def test_a_file_of_the_tiny_worlds_questions_has_its_oracle(tmp_path):
+    """The oracle of generated questions, which went by the hints alone where they came from a file: none passed."""
+    chains = islice(sample_chains("train", 0, min_steps=3, max_steps=4), 60)
+    rows = [{"question": chain.text, "answer": str(chain.values[-1])} for chain in chains]
+    write_jsonl(tmp_path / "rows.jsonl", rows)
+    settings = [*SMALL[:2], "checkpoint_every=0", *SMALL[6:], "prompts=chains", "data.kind=file", "data.grader=chains"]
+    run = tmp_path / "run"
+    launch.start(config_of("auto_critique", *settings, f"data.path={tmp_path / 'rows.jsonl'}"), run, Quiet()).go()
+    kept = lines(run / "critiques.jsonl")
+    assert kept
+    assert all("claimed" in row["critique"] for row in kept)
 
 
 def test_every_record_says_where_it_came_from_and_the_counts_add_up(folder):

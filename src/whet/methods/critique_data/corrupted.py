@@ -32,10 +32,10 @@ from whet.models.prompts import REPLY, Conversation
 from whet.rollout.roles import written
 from whet.rollout.solve import grade_of
 from whet.tasks.chains import parse_chain
-from whet.tasks.oracles import rule_critics
+from whet.tasks.oracles import has_chains, rule_critics
 from whet.tasks.prompts import CHAINS, Message
 from whet.tasks.row_formats import DataError
-from whet.tasks.sneaky import right_steps
+from whet.tasks.sneaky import right_chain_steps
 from whet.trainer.buffers import Queue
 from whet.trainer.loop import Batch
 from whet.types import Episode, Segment, Task
@@ -51,11 +51,14 @@ class Solutions:
         self.config, self.run = config, run
         self.questions_in_use = list(self.run.tasks["train"][: config.num_questions])
         self.by_id = {task.id: task for task in self.run.tasks["train"]}
+        self.has_chains = has_chains(config.data, self.questions_in_use)
+        """The questions are the tiny world's, whose every step a rule can work out."""
         self.import_answers = ImportedAnswers()
         self.annotate_by_rule = None
         if isinstance(config.annotator, RuleConfig):
-            critics = rule_critics(config.data.kind, self.run.prompts)
-            available = annotators(critics, config.data.kind, self.run.prompts, config.steps)
+            kind = "chains" if self.has_chains else config.data.kind
+            critics = rule_critics(kind, self.run.prompts)
+            available = annotators(critics, kind, self.run.prompts, config.steps)
             self.annotate_by_rule = find_annotator(config.annotator.name, available)
         self._check_roles()
         if run.trains:
@@ -66,7 +69,7 @@ class Solutions:
 
     def _check_readable(self) -> None:
         """Raises: DataError where a rule that knows the tiny world is to critique something else."""
-        if self.annotate_by_rule is None or self.config.data.kind != "chains":
+        if self.annotate_by_rule is None or not self.has_chains:
             return
         for record in self.import_answers.records:
             try:
@@ -75,8 +78,8 @@ class Solutions:
                 name = record.id.partition("/")[2]
                 raise DataError(
                     f"answer {name}: {error}, and the annotator's rule knows the tiny world alone; "
-                    "set data.kind=file (or basics) and prompts=english for other questions, or use a "
-                    "model as annotator"
+                    "set data.kind=file (or basics), prompts=english and another grader for other questions, or use "
+                    "a model as annotator"
                 ) from error
 
     def _check_roles(self) -> None:
@@ -193,7 +196,7 @@ class Solutions:
             mistakes=config.rg3.mistakes if config.rg3.num_samples else (),
             reference=self._pieces if config.rg3.num_samples and config.rg3.prefix == "reference" else None,
             rest=config.rg3.rest if config.rg3.num_samples else "actor",
-            only_way=self._pieces if config.data.kind == "chains" else None,
+            only_way=self._pieces if self.has_chains else None,
         )
 
     def solution(self, task: Task) -> str:
@@ -201,8 +204,8 @@ class Solutions:
         return "".join(self._pieces(task))
 
     def _pieces(self, task: Task) -> list[str]:
-        if task.info.get("kind") == "chains":
-            steps = right_steps(task)
+        if self.has_chains:
+            steps = right_chain_steps(task)
         else:
             lines = str(task.info.get("solution", "")).split("\n")
             steps = [line.strip() for line in lines if line.strip() and not line.startswith("####")]
