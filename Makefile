@@ -2,7 +2,7 @@
 
 METHOD ?= critique_rl
 ARGS ?=
-JOBS ?= 3
+JOBS ?= 2
 EXTRAS ?=
 ENVIRONMENT := pyproject.toml constraints.txt scripts/setup.sh
 comma := ,

@@ -52,7 +52,9 @@ NUM_TOOLS = 100
 """Test items of academia where RL is measured."""
 RATE = "learning.learning_rate=3e-4"
 """Of AgentEvol, and of more cloning beside it. The preset's 1e-3 cost a converged start 6.5 points at first."""
-EVOL: tuple[str, ...] = (RATE, "num_explored=null", "num_rounds=3", "evaluation.validation_samples=2")
+MORE: tuple[str, ...] = (RATE, "evaluation.validation_samples=2")
+"""What differs from the preset `agent_clone_worlds` where more cloning stands beside AgentEvol."""
+EVOL: tuple[str, ...] = (*MORE, "num_explored=null", "num_rounds=3")
 """What differs from the preset `agent_evol_worlds`. All training items are explored."""
 RL: tuple[str, ...] = (
     *(f"data.num_test={NUM_TOOLS}", "data.num_validation=60", "evaluation.validation_samples=2"),
@@ -88,11 +90,7 @@ def run_one(root: Path, seed: int, extra: Sequence[str]) -> None:
     shared = (*alike, f"policy.path={policies_of(folder / 'start') / 'policy'}", *extra)
     train("agent_evol_worlds", [*EVOL, *shared], folder / "evol")
     updates = sum(updates_of(folder / "evol").values())
-    train(
-        "agent_clone_worlds",
-        [RATE, f"num_steps={updates}", "evaluation.validation_samples=2", *shared],
-        folder / "more",
-    )
+    train("agent_clone_worlds", [*MORE, f"num_steps={updates}", *shared], folder / "more")
     beside = f"beside={{more_cloning: {{path: {folder / 'more' / 'best'}}}}}"
     train("agent_grpo_academia", [*RL, beside, *shared], folder / "rl")
 
@@ -229,7 +227,7 @@ def _rl(found: Mapping[str, Any]) -> list[str]:
 
 def main() -> None:
     options = arguments(__doc__, "new_worlds", seeds=SEEDS, processes=1)
-    run_study(options, {"start": START, "evol": EVOL, "rl": RL}, run_one, is_whole, measure, markdown)
+    run_study(options, {"start": START, "evol": EVOL, "more": MORE, "rl": RL}, run_one, is_whole, measure, markdown)
 
 
 if __name__ == "__main__":

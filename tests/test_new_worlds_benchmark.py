@@ -76,11 +76,15 @@ def test_each_environment_counts_alike_and_arms_are_paired_by_seed(tmp_path):
 
 
 def test_rounds_and_more_cloning_have_the_same_items_and_play():
-    evol, more = config_of("agent_evol_worlds", None, new_worlds.EVOL), config_of("agent_clone_worlds")
+    evol, more = (
+        config_of("agent_evol_worlds", None, new_worlds.EVOL),
+        config_of("agent_clone_worlds", None, new_worlds.MORE),
+    )
     assert evol.data == more.data
     assert evol.expert == more.expert
     assert evol.learning == more.learning
     assert evol.rows_per_step == more.rows_per_step
+    assert evol.evaluation == more.evaluation
     start = config_of("agent_clone_worlds", None, new_worlds.START)
     assert start.data.model_copy(update={"num_test": more.data.num_test}) == more.data
     tools = config_of("agent_grpo_academia", None, new_worlds.RL)

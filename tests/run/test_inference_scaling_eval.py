@@ -111,6 +111,7 @@ def test_a_file_of_samples_reads_what_it_wrote_and_cuts_what_is_torn(tmp_path):
 
 
 def test_other_actors_have_samples_and_records_of_their_own(run, random_model):
+    scaled(run, "majority", (30,))
     before = set((run / "eval").glob("samples-*.jsonl"))
     scaled(run, "majority", (30,), f"actor.path={random_model}")
     scaled(run, "majority", (30,), "evaluation.num_test=5")
