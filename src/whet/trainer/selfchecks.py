@@ -118,7 +118,11 @@ def _is_surely_fewer(count: int, total: int) -> bool:
 def _advice(share: float, *, is_flat: bool) -> str | None:
     """What to try at a poor start. None: it is good enough."""
     if share >= NEARLY_ALL:
-        return "next to all are right already, so there is little to learn; take harder problems" if is_flat else None
+        advice = (
+            "next to all are right already, so there is little to learn; look at what the grader says of some in "
+            "traces/, then take harder problems"
+        )
+        return advice if is_flat else None
     if share < FEW_RIGHT and is_flat:
         return (
             "next to nothing is right, and hardly a group tells its replies apart; look at what the grader says of "

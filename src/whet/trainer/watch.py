@@ -208,7 +208,10 @@ def _cause(signs: Signs) -> str:
             "in traces/: the model has to write the form that the prompt asks for"
         )
     if not signs.right:
-        return f"all {_count(signs)} are wrong; try easier problems, a stronger model, or a warm start"
+        return (
+            f"all {_count(signs)} are wrong; try easier problems, a stronger model, or a warm start, where some in "
+            "traces/ show that grader and answers are right"
+        )
     return (
         f"the {signs.what} to each problem have equal rewards ({signs.right} of {signs.replies} are right); try more "
         "of them a problem, a higher temperature, or problems nearer to an even chance"
