@@ -54,3 +54,12 @@ def test_a_fixture_that_starts_a_program_of_others_marks_its_tests(request, fixt
         assert item.get_closest_marker("integration")
     finally:
         item.fixturenames[:] = names
+
+
+@pytest.mark.xdist_group("one process")
+def test_groups_of_tests_reach_the_processes(request):
+    """Without the mark in its id a group's tests go to all processes, and each makes what the group shares."""
+    if getattr(request.config.option, "loadgroup", False):
+        assert request.node.nodeid.endswith("@one process")
+    else:
+        assert request.node.get_closest_marker("xdist_group").args == ("one process",)

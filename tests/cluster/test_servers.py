@@ -196,7 +196,7 @@ def test_a_servers_whole_process_group_ends_with_whoever_wants_it(gone, tmp_path
     assert actor.stdout is not None
     try:
         server = int(actor.stdout.readline().removeprefix("pid "))
-        wait_until(lambda: len(alive("sleep", number)) >= 2)
+        wait_until(lambda: sum(line.startswith("sleep ") for line in alive("sleep", number).values()) == 2)
         if gone == "the actor":
             actor.stdin.close()
         elif gone == "the run":
