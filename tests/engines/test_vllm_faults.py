@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 
@@ -14,7 +15,7 @@ from whet.config.parts import EngineConfig
 from whet.engines import vllm_probe
 from whet.engines.building import engine_of
 from whet.engines.protocol import Engine
-from whet.engines.vllm_server import ServerError
+from whet.engines.vllm_server import Server, ServerError
 from whet.models.policy import Policy
 from whet.trainer.local import LocalTrainer
 from whet.trainer.selfchecks import check_weights
@@ -130,6 +131,30 @@ def test_a_server_that_was_started_again_is_found_by_its_first_reply(random_poli
         assert engine.generate(REQUESTS) == before
         assert server.label.startswith("policy:1:")
         assert FOUND["restart"] in caplog.text
+
+
+def test_replies_of_first_weights_that_come_late_are_asked_again(random_policy, monkeypatch):
+    """Four are under way when a server is started again. The first tells of it, and by the time that the others are
+    looked at the server has the newest weights."""
+    look, looks = Server.weight_label, []
+
+    async def look_late(asked: Server) -> str:
+        looks.append(asked)
+        while len(looks) > 1 and not server.label.startswith("policy:"):
+            await asyncio.sleep(0.01)
+        return await look(asked)
+
+    policy = changed()
+    with serving(random_policy) as server:
+        engine = engine_of(policy, settings_for(server, limit_s=30))
+        before = engine.generate(REQUESTS)
+        monkeypatch.setattr(
+            Server, "label_is_back", property(lambda _: server.label.startswith("policy:")), raising=False
+        )
+        monkeypatch.setattr(Server, "weight_label", look_late)
+        server.restart()
+        assert engine.generate(REQUESTS) == before
+    assert len(looks) > 1, "no other reply was under way"
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.3])

@@ -38,6 +38,10 @@ class ServerLost(ServerError):
     """A server cannot be reached, or has lost its weights: its requests may go to another one."""
 
 
+class LostMeanwhile(ServerLost):
+    """An answer from before the server was lost: the request is asked again. The server may be back by now."""
+
+
 class ServerHangs(ServerError):
     """A server said nothing within its limit."""
 

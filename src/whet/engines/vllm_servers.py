@@ -13,6 +13,7 @@ import secrets
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from typing import Any, TypeVar
 
 from whet.engines.vllm_probe import Answers, Probe, check_probe, new_probe
 from whet.engines.vllm_replies import Aborted, Sent, body_of, read_prompt_logprobs, read_reply
-from whet.engines.vllm_server import Server, ServerError, ServerHangs, ServerLost
+from whet.engines.vllm_server import LostMeanwhile, Server, ServerError, ServerHangs, ServerLost
 from whet.errors import RunError
 from whet.models.policy import Policy
 from whet.types import Completion, Request, Sampling
@@ -85,6 +86,8 @@ class Servers:
         self.lost: dict[Server, ServerError] = {}
         """Servers that get no requests, and why."""
         self.num_lost = 0
+        self._losses: Counter[Server] = Counter()
+        """How often each was lost."""
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
@@ -171,6 +174,7 @@ class Servers:
         if server not in self.lost:
             self.lost[server] = error
             self.num_lost += 1
+            self._losses[server] += 1
             logger.warning("%s. Others get its requests, and it gets the newest weights once it is back", error)
         if self.num_lost > MOST_LOST:
             raise ServerError(f"servers were lost {self.num_lost} times, the last time as follows: {error}")
@@ -230,13 +234,15 @@ class Servers:
             server = min(alive, key=lambda server: server.num_open)
             try:
                 return await ask(server)
+            except LostMeanwhile:
+                continue
             except (ServerLost, ServerHangs) as error:
                 self._lose(server, error)
         raise NoServer("no server is left")
 
     async def _reply(self, server: Server, request: Request, held: Held) -> Completion:
         for _ in range(ABORTS):
-            sent = self._sent(request, held)
+            sent, losses = self._sent(request, held), self._losses[server]
             reply = await server.generate(body_of(request, sent.id, held.policy.stop_ids))
             self._check_new(reply, server)
             try:
@@ -244,7 +250,10 @@ class Servers:
             except Aborted:  # a cut is no stop: what came is dropped, and the same seed is asked again
                 continue
             except ServerError:
-                if (label := await server.weight_label()) in self._since(held):
+                label = await server.weight_label()
+                if self._losses[server] > losses:  # another reply has told of it, and it may have the weights by now
+                    raise LostMeanwhile(f"the server {server.url} was lost while it wrote a reply") from None
+                if label in self._since(held):
                     raise
                 raise ServerLost(
                     f"the server {server.url} was started again: it has weights labelled {label!r}, and was given "
