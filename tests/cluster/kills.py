@@ -19,11 +19,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from whet.run_folder.logs import Logs
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.outcome import outcome
 
 SETTINGS = (
     *("num_threads=1", "num_steps=6", "checkpoint_every=1", "validate_every=3", "prompts_per_step=8", "group_size=4"),
@@ -36,7 +37,6 @@ KINDS = {
     "controller": ("cluster.ranks=2", "cluster.workers=2"),
 }
 ACTORS = {"workers": "ray::WorkerProcess", "ranks": "ray::RankProcess"}
-NOT_COMPARED = ("time/", "throughput/", "cluster/")
 PAUSE_S = {"workers": (0.5, 4.0), "ranks": (2.0, 20.0), "controller": (0.0, 8.0)}
 """Seconds before a kill, at least and at most. A controller makes a step first."""
 ENDS_S = 120.0
@@ -48,17 +48,6 @@ def start(folder: Path, kind: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "whet.cli", "train", "grpo", *SETTINGS, *KINDS[kind], "--out", str(folder)]
     with folder.with_suffix(".log").open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log)
-
-
-def result(folder: Path) -> dict[str, Any]:
-    """Metrics of all steps, and digests of the weights that the run ended with."""
-    rows = [
-        {key: value for key, value in row.items() if not key.startswith(NOT_COMPARED)}
-        for row in Logs(folder).rows("metrics.jsonl")
-    ]
-    newest = sorted((folder / "checkpoints").glob("step_*"))[-1]
-    weights = {str(f.relative_to(newest)): sha256(f.read_bytes()).hexdigest() for f in newest.rglob("*.safetensors")}
-    return {"rows": rows, "weights": weights}
 
 
 def descendants(pid: int) -> dict[int, str]:
@@ -147,13 +136,13 @@ def main() -> None:
     unbroken = place / "unbroken"
     if start(unbroken, kind).wait():
         sys.exit(f"the unbroken run ended by an error:\n{unbroken.with_suffix('.log').read_text()[-3000:]}")
-    expected = result(unbroken)
+    expected = outcome(unbroken)
     while (num_killed := sum(line["killed"] for line in lines_of(out, kind))) < arguments.kills:
         number, started = len(lines_of(out, kind)), time.perf_counter()
         most = min(arguments.a_round, arguments.kills - num_killed)
         folder = place / f"{number}"
         killed = make_round(kind, folder, random.Random(number), most)
-        is_same = result(folder) == expected
+        is_same = outcome(folder) == expected
         line = {"kind": kind, "killed": killed, "same": is_same, "seconds": round(time.perf_counter() - started)}
         with out.open("a") as file:
             file.write(json.dumps(line) + "\n")

@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +19,12 @@ SMALL = (
     *("data.num_validation=4", "data.num_test=4", "sampling.max_new_tokens=32", "evaluation.num_samples=1"),
     *("learning.learning_rate=0.003", "learning.minibatch_rows=6", "num_threads=1", "engine.kind=vllm"),
 )
-NOT_COMPARED = ("time/", "throughput/", "cluster/")
 
 
 def placed(count: int, *more: str, command: str = COMMAND) -> tuple[str, ...]:
     """Settings of a run that starts its servers."""
     words = json.dumps(command)  # YAML reads it
     return (*SMALL, f"cluster.servers={count}", f"cluster.server_command={words}", *more)
-
-
-def result(folder: Path) -> dict[str, Any]:
-    """Metrics of all steps, and digests of the weights that a run ended with."""
-    rows = [
-        {key: value for key, value in row.items() if not key.startswith(NOT_COMPARED)}
-        for row in Logs(folder).rows("metrics.jsonl")
-    ]
-    newest = sorted((folder / "checkpoints").glob("step_*"))[-1]
-    weights = {str(f.relative_to(newest)): sha256(f.read_bytes()).hexdigest() for f in newest.rglob("*.safetensors")}
-    return {"rows": rows, "weights": weights}
 
 
 def events(folder: Path) -> list[Mapping[str, Any]]:

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from server_cases import PROGRAM, SMALL, alive, events, placed, result
+from server_cases import PROGRAM, SMALL, alive, events, placed
 
+from support.outcome import outcome
 from support.sessions import finished
 from support.vllm_server import serving, wait_until
 from whet.cluster import guard, ray_start, servers
@@ -87,7 +88,7 @@ def test_a_run_has_the_bits_of_servers_started_by_hand_whatever_dies(tmp_path, m
     in_step(3, monkeypatch, kill_actor)
     (sync := tmp_path / "sync").mkdir()
     finished("grpo", *placed(2, "engine.limit_s=60", f"engine.sync_folder={sync}"), folder=tmp_path / "placed")
-    assert result(tmp_path / "placed") == result(tmp_path / "urls")
+    assert outcome(tmp_path / "placed") == outcome(tmp_path / "urls")
     assert not alive(str(PROGRAM))
     assert not list(sync.glob("whet-model-*"))
     told = [event["message"] for event in events(tmp_path / "placed") if event["level"] == "warning"]

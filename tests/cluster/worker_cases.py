@@ -15,20 +15,19 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import same_numbers
+from support.outcome import outcome
 from whet.cluster import workers as cluster_workers
 from whet.run_folder.logs import Logs
 
 METHODS = ("grpo", "bapo", "critique_rl", "agent_gradient")
 """Of `same_numbers.RUNS`. agent_grpo is a preset of agent_gradient."""
 UNIT = 3
-NOT_COMPARED = ("time/", "throughput/", "cluster/")
 
 
 def run(name: str, folder: Path, num_workers: int, *more: str, kills: int = 0) -> dict[str, Any]:
@@ -46,13 +45,7 @@ def run(name: str, folder: Path, num_workers: int, *more: str, kills: int = 0) -
     finally:
         has_ended.set()
         killer.join()
-    rows = [
-        {key: value for key, value in row.items() if not key.startswith(NOT_COMPARED)}
-        for row in Logs(folder).rows("metrics.jsonl")
-    ]
-    newest = sorted((folder / "checkpoints").glob("step_*"))[-1]
-    weights = {str(f.relative_to(newest)): sha256(f.read_bytes()).hexdigest() for f in newest.rglob("*.safetensors")}
-    return {"rows": rows, "weights": weights}
+    return outcome(folder)
 
 
 def deaths(folder: Path) -> list[Mapping[str, Any]]:
