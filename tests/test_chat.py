@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from support.tokenizers import KINDS, MARKS, TAGS, folding, hostile_texts, qwen2_style
-from whet.chat import HIDDEN, encode_parts, encode_texts, keep_stop_ids, render, text_ids
+from support.tokenizers import KINDS, MARKS, TAGS, folding, hostile_texts, qwen2_style, spaced
+from whet.chat import HIDDEN, continued, encode_parts, encode_texts, keep_stop_ids, render, text_ids
 from whet.errors import WhetError
 from whet.methods.agent.cloning import clone_row
 from whet.methods.warm_start import demonstration_row
@@ -186,6 +186,30 @@ def test_a_mark_that_a_model_wrote_is_text_to_others():
     more = role.begin(chat_of("hello", first.text, "more"), seed=0, follows=first)
     assert more.prefix is first
     assert counts(tokenizer, more.added, MARKS) == [0, 2, 1]  # the rest of the chat: no end, two turns begun
+
+
+# --- after a reply ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "spaced", "folding"])
+def test_a_chat_goes_on_after_a_reply_with_the_ids_that_the_whole_chat_has(kind):
+    """Whatever the other turns say."""
+    make, marks = {**KINDS, "spaced": (spaced, ("<|user|>",)), "folding": (folding, ("<user>",))}[kind]
+    tokenizer = make()
+    end = tokenizer.eos_token_id
+    others = [*hostile_texts(marks, 40), "7 + 5", "\n\nhello ", " ", "", "end|> < a"]
+    went_on = 0
+    for number, text in enumerate(others):
+        chat = chat_of(text, "7", f"{number}{text}", "7 + 12", text)
+        prompt, whole = render(tokenizer, chat[:3]), render(tokenizer, chat, "hello")
+        if whole[: len(prompt)] != prompt:
+            continue
+        written = whole[len(prompt) : whole.index(end, len(prompt)) + 1]
+        reply = tokenizer.decode(written[:-1])
+        added = continued(tokenizer, chat, prompt, written, reply, has_end=True, prefill="hello")
+        assert added in (None, whole[len(prompt) + len(written) :]), text
+        went_on += added is not None
+    assert went_on > 0 or kind == "folding"  # whose ids decode to another text
 
 
 # --- other text, other tokenizers, other templates --------------------------------------------------------------------

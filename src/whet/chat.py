@@ -69,6 +69,8 @@ class ChatTokenizer(Protocol):
 
     def encode(self, text: Any, /, **options: Any) -> Any: ...
 
+    def decode(self, ids: Any, /) -> Any: ...
+
     def __call__(self, text: Any, /, **options: Any) -> Any: ...
 
 
@@ -117,19 +119,81 @@ def turns_of(messages: Sequence[Mapping[str, str]]) -> Turns:
 
 @lru_cache(maxsize=256)
 def _render(tokenizer: ChatTokenizer, template: str, turns: Turns, prefill: str, tools: str) -> tuple[int, ...]:
-    ids = encode_from(tokenizer, chat_text(tokenizer, turns, tools=tools))
+    ids = encode_from(tokenizer, chat_text(tokenizer, turns, tools))
     return (*ids, *(text_ids(tokenizer, prefill) if prefill else ()))
 
 
-def chat_text(tokenizer: ChatTokenizer, turns: Turns, prefill: str = "", tools: str = "") -> ChatText:
-    """The text of a chat up to where the assistant writes next, and the prefill.
+def continued(
+    tokenizer: ChatTokenizer,
+    messages: Sequence[Mapping[str, str]],
+    context: tuple[int, ...],
+    written: tuple[int, ...],
+    reply: str,
+    *,
+    has_end: bool,
+    prefill: str = "",
+    tools: str = "",
+) -> tuple[int, ...] | None:
+    """The chat's ids after a reply in it. What was read and written is not tokenized again: a model may spell a word in
+    other tokens than the tokenizer does, or be cut before its end mark.
+
+    Args:
+        messages: as in `render`; the reply is one of them.
+        context: the ids that were read before it.
+        written: its own ids.
+        reply: its text.
+        has_end: whether the last of its ids is its end mark.
+    Returns: None where the template rewrites the history, the reply has control tokens, or decoding does not reproduce
+        the text exactly.
+    """
+    template = str(tokenizer.chat_template)
+    return _continued(tokenizer, template, turns_of(messages), context, written, reply, has_end, prefill, tools)
+
+
+@lru_cache(maxsize=512)
+def _continued(
+    tokenizer: ChatTokenizer,
+    template: str,
+    turns: Turns,
+    context: tuple[int, ...],
+    written: tuple[int, ...],
+    reply: str,
+    has_end: bool,
+    prefill: str,
+    tools: str,
+) -> tuple[int, ...] | None:
+    places = [i for i, turn in enumerate(turns) if turn == ("assistant", reply)]
+    if not places:
+        return None
+    before = tokenizer.decode((*context, *(written[:-1] if has_end else written)))
+    whole, begun = chat_text(tokenizer, turns, tools), text_ids(tokenizer, prefill) if prefill else []
+    # As text, this chat has to begin with the model's prompt and its whole reply.
+    is_same = before == chat_text(tokenizer, turns[: places[-1]], tools).text + reply
+    if not (is_same and whole.text.startswith(before)):
+        return None
+    if not has_end:
+        return (*encode_from(tokenizer, whole, len(before)), *begun)
+    if not whole.text.startswith(tokenizer.decode(written[-1:]), len(before)):
+        return None
+    # From the end mark on: some tokenizers treat the beginning of a text, or the space after a mark, in another way.
+    end, *after = encode_from(tokenizer, whole, len(before))
+    return (*after, *begun) if end == written[-1] else None
+
+
+def is_control(tokenizer: ChatTokenizer, index: int) -> bool:
+    """Whether a token is a control token: no other token has a part of its spelling."""
+    return _controls_of(tokenizer).has(index)
+
+
+def chat_text(tokenizer: ChatTokenizer, turns: Turns, tools: str = "") -> ChatText:
+    """The text of a chat up to where the assistant writes next.
 
     Args:
         tools: as in `render`.
     """
     controls, template = _controls_of(tokenizer), str(tokenizer.chat_template)
-    plain = _rendered(tokenizer, template, turns, tools) + prefill
-    texts = [*chain.from_iterable(texts for _, *texts in turns), prefill, tools]
+    plain = _rendered(tokenizer, template, turns, tools)
+    texts = [*chain.from_iterable(texts for _, *texts in turns), tools]
     if not any(map(controls.may_spell, texts)):
         return ChatText(plain, None)
     shield = Shield(controls, texts)
@@ -137,7 +201,7 @@ def chat_text(tokenizer: ChatTokenizer, turns: Turns, prefill: str = "", tools: 
         (role, shield.hide(content, role == "assistant"), *map(shield.hide_json, more))
         for role, content, *more in turns
     )
-    hidden = _rendered(tokenizer, template, masked, shield.hide_json(tools)) + shield.hide(prefill, True)
+    hidden = _rendered(tokenizer, template, masked, shield.hide_json(tools))
     if controls.spelt(plain) == controls.spelt(hidden):
         return ChatText(plain, None)
     return ChatText(shield.shown(hidden), hidden)
@@ -192,7 +256,7 @@ def encode_texts(tokenizer: ChatTokenizer, texts: Sequence[str]) -> list[Encoded
     return [encoded[index] for index in range(len(texts))]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _rendered(tokenizer: ChatTokenizer, template: str, turns: Turns, tools: str = "") -> str:
     """
     Args:
@@ -295,6 +359,9 @@ class Controls:
         self._normalized: Callable[[str], str] | None = None if normalizer is None else normalizer.normalize_str
         if self._normalized is not None:
             self._normal_pattern = _pattern([*map(self._normalized, ids), *ids])
+
+    def has(self, index: int) -> bool:
+        return index in self._numbers
 
     def may_spell(self, text: str) -> bool:
         """False where no control token's spelling begins or ends in a text. Quick, and true of few texts."""

@@ -61,6 +61,21 @@ def folding() -> PreTrainedTokenizerBase:
     return fast
 
 
+def spaced() -> PreTrainedTokenizerBase:
+    """Pieces that begin with their space, which a text gets at its beginning too."""
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    trained.decoder = decoders.Metaspace(prepend_scheme="first")
+    letters = sorted({*"".join(SAID), *"abcdefghijklmnopqrstuvwxyz<|>_0123456789+:"})
+    trained.train_from_iterator(
+        [*SAID] * 50, trainers.BpeTrainer(vocab_size=200, initial_alphabet=letters, show_progress=False)
+    )
+    trained.add_tokens([AddedToken("<|user|>", normalized=False), AddedToken("<|end|>", normalized=False)])
+    fast = PreTrainedTokenizerFast(tokenizer_object=trained, eos_token="<|end|>", pad_token="<|user|>")
+    fast.chat_template = "{% for m in messages %}{{ m['role'][0] }}:{{ m['content'] }}<|end|>{% endfor %}a:"
+    return fast
+
+
 def tiny_agent() -> PreTrainedTokenizerBase:
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(AGENTS["tiny_agent"])
     return tokenizer

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from whet.config import ConfigError
@@ -80,6 +81,9 @@ class Evaluator(ABC, Generic[C]):
         algorithm: a `whet.methods.base.Algorithm`. Its settings and its run are read when something is measured.
     """
 
+    measures: Mapping[str, str] = MappingProxyType({})
+    """Rows of the final table that depend on the weights of one policy alone, and that policy."""
+
     def __init__(self, algorithm: Any) -> None:
         self.algorithm = algorithm
 
@@ -112,15 +116,28 @@ class Evaluator(ABC, Generic[C]):
         raise NotImplementedError
 
     def test(self, rows: Sequence[str], *, phase: str = "test", begin: Callable[[], None] = lambda: None) -> Phase:
-        """A phase with one step for each row of the final table."""
+        """A phase with one step for each row of the final table.
+
+        Rows of equal weights are measured once: their seeds are the same, and so are their numbers.
+        """
+        done: dict[str, tuple[Metrics, Traces]] = {}  # of this session: a resumed run measures anew
 
         def collect(step: int) -> Batch:
-            labels = {"phase": phase, "step": step, "split": "test"}
-            metrics, traces = self.tested(rows[step - 1], self.measured_tasks("test"), labels)
+            name, labels = rows[step - 1], {"phase": phase, "step": step, "split": "test"}
+            twin = next((row for row in done if self._are_equal(row, name)), None)
+            if twin is None:
+                metrics, traces = self.tested(name, self.measured_tasks("test"), labels)
+            else:
+                metrics, traces = done[twin][0], [{**trace, **labels, "policy": name} for trace in done[twin][1]]
+            done[name] = metrics, traces
             return Batch(metrics={f"test/{name}": value for name, value in metrics.items()}, traces=traces)
 
         best = self.algorithm.spec.report_of(self.config).best
         return Phase(phase, len(rows), collect, begin=begin, headline=(f"test/{best}",))
+
+    def _are_equal(self, row: str, other: str) -> bool:
+        policies = [self.run.loop.policies.get(self.measures.get(name, "")) for name in (row, other)]
+        return policies[0] is not None and policies[1] is not None and policies[0].equals(policies[1])
 
     def measured_tasks(self, split: str) -> Sequence[Task]:
         """The tasks of the split that are measured, by the settings."""

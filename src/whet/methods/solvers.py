@@ -110,6 +110,7 @@ class PolicyEvaluator(Evaluator[C]):
     """Measures one greedy reply to each problem, and samples: before training, with the best and the last weights."""
 
     of_run: Mapping[str, str] = OF_RUN
+    measures = ROWS
 
     def before(self) -> Phase:
         return self.test(["before"], phase="before")

@@ -124,6 +124,13 @@ class Policy:
         self.version = version
         self.num_loads += 1
 
+    def equals(self, other: Policy) -> bool:
+        """Whether both have the same weights, to the bit. Of adapters on one base, the adapters are compared."""
+        if (self.adapter or other.adapter) and self.model is not other.model:
+            return False
+        ours, theirs = ({policy.neutral(n): p for n, p in policy.trainable_parameters()} for policy in (self, other))
+        return ours.keys() == theirs.keys() and all(torch.equal(p, theirs[n]) for n, p in ours.items())
+
     def fork(self, name: str) -> Policy:
         """A frozen copy with separate weights (for LoRA: a new adapter on the same base)."""
         if self.adapter is None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
-from whet.chat import chat_text, encode_from, render, turns_of
+from whet.chat import continued, is_control, render
 from whet.engines.replies import Prompt
 from whet.rollout.driver import Ask
 from whet.rollout.services import Fault
@@ -108,16 +109,11 @@ class PolicyRole:
         follows: Segment | None = None,
     ) -> Segment:
         """A reply before its first token. Arguments as in `reply`."""
-        context = render(self.tokenizer, messages, prefill, self.tools)
-        before = (*follows.context, *follows.tokens) if follows is not None else ()
-        added: tuple[int, ...] | None = None
-        if follows is not None and before:
-            same = context[: len(before)] == before
-            added = context[len(before) :] if same else self._after(follows, messages, prefill)
+        added = None if follows is None else self._after(follows, messages, prefill)
         return Segment(
             role=self.name,
             policy=self.policy,
-            added=context if added is None else added,
+            added=render(self.tokenizer, messages, prefill, self.tools) if added is None else added,
             prefix=None if added is None else follows,
             tokens=(),
             logprobs=(),
@@ -131,33 +127,19 @@ class PolicyRole:
         )
 
     def _after(self, follows: Segment, messages: Sequence[Message], prefill: str) -> tuple[int, ...] | None:
-        """The chat's ids after a reply, where its text continues the reply's text but its ids would not.
-
-        A model may spell a word in other tokens than the tokenizer does, or be cut before its end mark. The ids that
-        were read and written stay then, and are not tokenized again.
-
-        Returns: None where the template rewrites the history, the reply has control tokens, or decoding does not
-            reproduce the text exactly.
-        """
-        turns = turns_of(messages)
-        places = [i for i, turn in enumerate(turns) if turn == ("assistant", follows.text)]
-        if not places:
+        """The chat's ids after a reply. None: the reply does not begin it, as ids or as text."""
+        context, tokens, has_end = follows.context, follows.tokens, follows.stop_reason == "eos"
+        if not context and not tokens:  # a rule's
             return None
-        has_end = follows.stop_reason == "eos"
-        written = follows.tokens[:-1] if has_end else follows.tokens
-        before = self.tokenizer.decode((*follows.context, *written))
-        whole = chat_text(self.tokenizer, turns, prefill, self.tools)
-        # As text, this chat has to begin with the model's prompt and its whole reply.
-        is_same = before == chat_text(self.tokenizer, turns[: places[-1]], tools=self.tools).text + follows.text
-        if not (is_same and whole.text.startswith(before)):
-            return None
-        start = len(before)
-        if has_end:
-            end = self.tokenizer.decode(follows.tokens[-1:])
-            if not whole.text.startswith(end, start):
-                return None
-            start += len(end)
-        return tuple(encode_from(self.tokenizer, whole, start))
+        after = partial(
+            continued, self.tokenizer, messages, context, tokens, follows.text, has_end=has_end, prefill=prefill,
+            tools=self.tools,
+        )  # fmt: skip
+        # No other token has a part of a control token. So what comes after one has the same ids in the whole chat.
+        if has_end and is_control(self.tokenizer, tokens[-1]) and (added := after()) is not None:
+            return added
+        whole, before = render(self.tokenizer, messages, prefill, self.tools), (*context, *tokens)
+        return whole[len(before) :] if whole[: len(before)] == before else after()
 
     def request(self, segment: Segment, budget: int | None = None) -> Request:
         """The request to an engine that continues a reply.

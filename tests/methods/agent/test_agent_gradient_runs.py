@@ -16,6 +16,7 @@ from support.agent_model import agent_model
 from support.commands import Quiet
 from whet.api.run import Run
 from whet.config import ConfigError
+from whet.methods.agent.base import AgentEvaluator
 from whet.run.launch import resume
 from whet.trainer.checkpoint import load_state, newest_first
 from whet.trainer.loop import Stopped
@@ -210,6 +211,27 @@ def test_a_model_to_compare_with_has_a_row_of_its_own(tmp_path, settings, counti
     assert list(run.table) == ["before", "after", "last", "cloned"]
     alone = whet.train("agent_grpo", out=tmp_path / "alone", plugins=[counting], **{**own, "policy": other})
     assert run.table["cloned"]["reward"] == alone.table["before"]["reward"] != run.table["before"]["reward"]
+
+
+@pytest.mark.parametrize(("rate", "measured"), [(1e-30, ["before", "after"]), (1e-3, ["before", "after", "last"])])
+def test_rows_of_equal_weights_are_measured_once(tmp_path, settings, counting, monkeypatch, rate, measured):
+    """Every validation succeeds alike, so the first one chooses the best weights; the lower rate changes none."""
+    asked, measure = [], AgentEvaluator.measured
+
+    def watched(self, *args, label, **options):
+        asked.append(label)
+        return measure(self, *args, label=label, **options)
+
+    monkeypatch.setattr(AgentEvaluator, "measured", watched)
+    own = {**settings, "data": {"env": "counting", "num_test": 2, "num_validation": 2}, "num_steps": 2, "schedule": {},
+           "max_turns": 2, "learning": {"learning_rate": rate}}  # fmt: skip
+    run = whet.train("agent_grpo", out=tmp_path / "run", plugins=[counting], **own)
+    assert [label for label in asked if label != "training"] == measured
+    assert list(run.table) == ["before", "after", "last"]
+    if "last" not in measured:
+        assert run.table["after"] == run.table["last"]
+        traces = [trace for trace in run.traces if trace["phase"] == "after"]
+        assert [(trace["policy"], trace["step"]) for trace in traces] == [("after", 1)] * 2 + [("last", 2)] * 2
 
 
 def test_models_beside_have_rows_and_the_lead_over_them_is_paired(tmp_path, settings):

@@ -97,6 +97,8 @@ def ask_agent(algorithm: AgentAlgorithm[C]) -> list[Conversation]:
 class AgentEvaluator(Evaluator[C]):
     """Episodes of the policy: before training, with the best weights, with the last ones."""
 
+    measures = ROWS
+
     @property
     def rollouts(self) -> AgentRollouts:
         rollouts: AgentRollouts = self.algorithm.rollouts
