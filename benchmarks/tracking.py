@@ -2,6 +2,7 @@
 
     python benchmarks/tracking.py once tensorboard=PYTHON trackio=PYTHON wandb=PYTHON
     python benchmarks/tracking.py beside --packages FOLDER
+    python benchmarks/tracking.py paired --packages FOLDER
     python benchmarks/tracking.py cost --packages FOLDER
 
 *once*: a run of 200 steps is killed twice (SIGKILL) and resumed, while `whet track --follow` sends it to each tracker,
@@ -11,6 +12,9 @@ the run's metrics: every number once, at its step. Trackers are told to stay off
 *beside*: the same run with `track=[tensorboard]`: undisturbed; with the tracker's process stopped (SIGSTOP) for 60 s;
 with it killed. Each has to end in the bits of a run without trackers. The run's CPU time is its process's own, by the
 kernel's count. FOLDER, where it is needed, has the tracker's packages for the run's environment.
+
+*paired*: each of them at the same time as a run without trackers, on the machine's other core. A machine whose speed
+drifts then changes both alike; a pair of runs without trackers says how much is left.
 
 *cost*: the CPU time of what the run itself does for its trackers: it starts a process, looks at each step whether it
 lives, and closes a pipe.
@@ -31,6 +35,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -168,7 +173,9 @@ def beside(root: Path, packages: Path | None, steps: int, repeats: int, trials: 
     lines: dict[str, list[dict[str, Any]]] = {trial: [] for trial in trials}
     for repeat in range(repeats):
         for trial in trials:
-            lines[trial].append(one_trial(root, trial, packages, steps, root / f"{trial}_{repeat}"))
+            out = root / f"{trial}_{repeat}"
+            lines[trial].append(one_trial(root, trial, packages, steps, out))
+            lines[trial][-1]["same bits"] = same_bits(root / "without_0", out)
             print(trial, lines[trial][-1], flush=True)
     return [
         {
@@ -184,7 +191,27 @@ def beside(root: Path, packages: Path | None, steps: int, repeats: int, trials: 
     ]
 
 
+def paired(root: Path, packages: Path | None, steps: int, trials: Sequence[str]) -> list[dict[str, Any]]:
+    """A line of results for each trial, beside its twin without trackers."""
+    lines = []
+    with ThreadPoolExecutor(2) as both:
+        for trial in trials:
+            made = [
+                both.submit(one_trial, root, kind, packages, steps, root / f"{trial}_{name}")
+                for kind, name in (("without", "twin"), (trial, "paired"))
+            ]
+            twin, run = (future.result() for future in made)
+            run["same bits"] = same_bits(root / f"{trial}_twin", root / f"{trial}_paired")
+            ratios = {f"{name} ratio": round(run[f"{name}_s"] / twin[f"{name}_s"], 3) for name in ("cpu", "wall")}
+            lines.append(
+                {"trial": trial, **run, **{f"twin's {name}": twin[name] for name in ("cpu_s", "wall_s")}, **ratios}
+            )
+            print(lines[-1], flush=True)
+    return lines
+
+
 def one_trial(root: Path, trial: str, packages: Path | None, steps: int, out: Path) -> dict[str, Any]:
+    """Makes one run. Returns: its CPU seconds, and those on the clock."""
     shutil.rmtree(out, ignore_errors=True)
     settings = [] if trial == "without" else ["track=[tensorboard]"]
     log = (root / f"{out.name}.log").open("w")
@@ -197,13 +224,13 @@ def one_trial(root: Path, trial: str, packages: Path | None, steps: int, out: Pa
         if trial == "stopped":
             time.sleep(STOPPED_S)
             os.kill(tracker, signal.SIGCONT)
-    _, status, usage = os.wait4(process.pid, 0)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # what waits for it gets its tracker's time too
     wall = time.monotonic() - started
-    assert status == 0, f"see {log.name}"
+    ticks = (Path("/proc") / str(process.pid) / "stat").read_text().rpartition(")")[2].split()[11:13]
+    assert process.wait() == 0, f"see {log.name}"
     return {
-        "cpu_s": round(usage.ru_utime + usage.ru_stime, 2),
+        "cpu_s": sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK"),
         "wall_s": round(wall, 1),
-        "same bits": same_bits(root / "without_0", out),
     }
 
 
@@ -251,6 +278,7 @@ TITLES = {
     "once": "## Killed twice and resumed",
     "beside": "## What it costs the run",
     "earlier": "## What it cost on another machine",
+    "paired": "## What it costs the run, at the same time as one without",
     "cost": "## What the run itself does for a tracker",
 }
 EXPLAINED = {
@@ -260,6 +288,8 @@ EXPLAINED = {
     "of the first run without a tracker. Load of the machine: {load}. Where it is above the number of cores, "
     "`wall_s` says what else ran, and `cpu_s` varies by a tenth between equal runs.",
     "earlier": "As above, of 3,500 steps; AMD EPYC, 2 cores, commit 038c4f5.",
+    "paired": "Each trial ran at the same time as a run without a tracker, its twin, so a machine whose speed drifts "
+    "changes both. The first line is two runs without.",
     "cost": "CPU time of the run's process, the median of nine. A run waits for nothing else.",
 }
 
@@ -294,6 +324,8 @@ def main() -> None:
         lines = once(root, dict(pair.split("=", 1) for pair in given.pythons), given.steps)
     elif given.part == "cost":
         lines = cost(root, given.packages)
+    elif given.part == "paired":
+        lines = paired(root, given.packages, given.steps, given.trials)
     else:
         lines = beside(root, given.packages, given.steps, given.repeats, given.trials)
     file = RESULTS / "tracking.json"
