@@ -120,16 +120,16 @@ class Evaluator(ABC, Generic[C]):
 
         Rows of equal weights are measured once: their seeds are the same, and so are their numbers.
         """
-        done: dict[str, tuple[Metrics, Traces]] = {}  # of this session: a resumed run measures anew
 
         def collect(step: int) -> Batch:
             name, labels = rows[step - 1], {"phase": phase, "step": step, "split": "test"}
-            twin = next((row for row in done if self._are_equal(row, name)), None)
+            twin = next((at for at, row in enumerate(rows[: step - 1], 1) if self._are_equal(row, name)), None)
             if twin is None:
                 metrics, traces = self.tested(name, self.measured_tasks("test"), labels)
-            else:
-                metrics, traces = done[twin][0], [{**trace, **labels, "policy": name} for trace in done[twin][1]]
-            done[name] = metrics, traces
+            else:  # from the logs, which a resumed run has too
+                metrics = self.logged({(phase, twin): name})[name]
+                measured = [trace for trace in self.run.loop.folder.read_traces(phase) if trace["step"] == twin]
+                traces = [{**trace, **labels, "policy": name} for trace in measured]
             return Batch(metrics={f"test/{name}": value for name, value in metrics.items()}, traces=traces)
 
         best = self.algorithm.spec.report_of(self.config).best
