@@ -287,7 +287,8 @@ EXPLAINED = {
     "beside": "Medians. `stopped`: the tracker's process got SIGSTOP for 60 s; `killed`: SIGKILL. The bits are those "
     "of the first run without a tracker. Load of the machine: {load}. Where it is above the number of cores, "
     "`wall_s` says what else ran, and `cpu_s` varies by a tenth between equal runs.",
-    "earlier": "As above, of 3,500 steps; AMD EPYC, 2 cores, commit 038c4f5.",
+    "earlier": "As above, of 3,500 steps; AMD EPYC, 2 cores, commit 038c4f5. Here `cpu_s` has the tracker's time too, "
+    "where the run waited for its end.",
     "paired": "Each trial ran at the same time as a run without a tracker, its twin, so a machine whose speed drifts "
     "changes both. The first line is two runs without.",
     "cost": "CPU time of the run's process, the median of nine. A run waits for nothing else.",
@@ -330,6 +331,9 @@ def main() -> None:
         lines = beside(root, given.packages, given.steps, given.repeats, given.trials)
     file = RESULTS / "tracking.json"
     results = json.loads(file.read_text()) if file.exists() else {}
+    if given.part == "paired":  # trials that were not asked for stay as they are
+        kept = {line["trial"]: line for line in results.get("paired", [])}
+        lines = list((kept | {line["trial"]: line for line in lines}).values())
     results |= {"machine": machine_now(), given.part: lines}
     if given.part == "beside":
         results["load"] = round(os.getloadavg()[2], 1)
