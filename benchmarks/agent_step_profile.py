@@ -23,9 +23,9 @@ from side_by_side import machine
 from study import write
 
 OWN: dict[str, tuple[str, ...]] = {
-    "attention of decode steps": ("torch.baddbmm}", "torch.bmm}", "'softmax' of"),
-    "attention of prompts, new turns and updates": ("scaled_dot_product_attention}",),
-    "linear layers and head, forward": ("_nn.linear}", "torch.addmm}", "torch.mm}"),
+    "attention of decode steps": ("torch.baddbmm>", "torch.bmm>", "'softmax' of"),
+    "attention of prompts, new turns and updates": ("scaled_dot_product_attention>",),
+    "linear layers and head, forward": ("_nn.linear>", "torch.addmm>", "torch.mm>"),
     "backward of the update": ("'run_backward'",),
 }
 """Kinds of work by functions of torch, whose own time counts."""
