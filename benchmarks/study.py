@@ -127,7 +127,8 @@ def machine(run: Path) -> dict[str, Any]:
     """Where and with what a run was made, and at which commit."""
     found = json.loads((run / "env.json").read_text())
     kept = ("whet", "torch", "transformers", "python", "platform", "num_cores", "commit")
-    return {**{name: found.get(name) for name in kept}, "processor": processor()}
+    card = {"card": found["device"]} if found.get("device", "cpu") != "cpu" else {}
+    return {**{name: found.get(name) for name in kept}, "processor": processor(), **card}
 
 
 def machine_now() -> dict[str, Any]:
