@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-AGREEMENT = {torch.float32: ("largest", 1e-4), torch.bfloat16: ("mean", 1e-2)}
+AGREEMENT = {torch.float32: ("largest", 1e-4), torch.bfloat16: ("mean", 0.07)}
 """Which difference counts, and the most that is allowed in nats, by type of the weights. In bf16 the largest difference
 of a few hundred tokens is a matter of luck: 0.03 to 0.2 on the tiny model, early or late in a run. Their mean is not:
-0.0005 to 0.0015."""
+0.0005 to 0.0015 on the tiny model, and 0.036 to 0.038 on SmolLM2-135M at temperature 1, on a CPU as on an H200. There
+the bf16 logprobs of either side are 0.034 off those of float32: it is rounding, and no fault of the two."""
 PRODUCTS_AGREEMENT = {"bfloat16": ("mean", 0.07), "int8": ("mean", 0.2)}
 """The same where an engine multiplies in another type than the trainer, by `engine.products`. Means of sampled replies:
 0.005 to 0.023 and 0.008 to 0.068, the more of them the larger the model (the tiny ones and SmolLM2-135M)."""

@@ -1,14 +1,16 @@
 """A decode step on a GPU, recorded once as a CUDA graph and then replayed.
 
 A step of a small model is some thousand short kernels, and starting them one by one takes longer than they run. A graph
-starts them all at once. It holds addresses and shapes, so it computes the rows' number rounded up to a power of two,
-over all tokens that the memory has room for, and it is recorded anew when the memory grows.
+starts them all at once. It holds addresses and shapes, so it computes the rows' number rounded up (`recorded_rows`),
+over all tokens that the memory has room for, and it is recorded anew when the memory grows. A recording takes about as
+long as two steps without a graph. So few sizes are recorded, and the memory of a GPU grows in large pieces.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,8 +23,16 @@ from whet.models.policy import Policy
 logger = logging.getLogger(__name__)
 
 Step = Callable[[], Tensor]
-Record = Callable[[Step], tuple[Tensor, Callable[[], None]]]
-"""Of a step: where its result will lie, and what computes it anew from the same inputs' present values."""
+
+
+class Record(Protocol):
+    """Of a step: where its result will lie, and what computes it anew from the same inputs' present values."""
+
+    def __call__(self, step: Step, *, is_new: bool) -> tuple[Tensor, Callable[[], None]]:
+        """
+        Args:
+            is_new: whether no step of these shapes has been recorded before.
+        """
 
 
 def with_graphs(runner: Runner) -> Runner:
@@ -32,36 +42,44 @@ def with_graphs(runner: Runner) -> Runner:
     return runner
 
 
-def record_cuda(step: Step) -> tuple[Tensor, Callable[[], None]]:
-    """A step as a CUDA graph, with memory of its own for what the step allocates.
+class CudaRecorder:
+    """Records steps as CUDA graphs, each with memory of its own for what it allocates.
 
     Graphs could share a pool of memory; but torch forgets a pool when the last graph of it goes, and then refuses the
-    next one.
+    next one. All are recorded on one stream, whose libraries' workspaces are there from the first step on.
     """
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()  # libraries allocate their workspaces at the first call, which a recording cannot hold
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            hidden = step()
-        finally:
-            graph.capture_end()
-    torch.cuda.current_stream().wait_stream(stream)
-    return hidden, graph.replay
+
+    def __init__(self) -> None:
+        self.stream = torch.cuda.Stream()
+
+    def __call__(self, step: Step, *, is_new: bool) -> tuple[Tensor, Callable[[], None]]:
+        graph = torch.cuda.CUDAGraph()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            if is_new:  # its kernels are loaded at the first call, and workspaces allocated: no recording holds that
+                step()
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                hidden = step()
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return hidden, graph.replay
 
 
 class GraphRunner(LeanRunner):
     """Llama-shaped models on a GPU. Prefills and passes of several tokens a row are not recorded.
 
     Args:
-        record: how a step is recorded. The tests' own records nothing and needs no GPU.
+        record: how a step is recorded. The tests' own records nothing and needs no GPU. None: as a CUDA graph.
     """
 
-    def __init__(self, policy: Policy, lean: LeanDecoder, record: Record = record_cuda) -> None:
+    def __init__(self, policy: Policy, lean: LeanDecoder, record: Record | None = None) -> None:
         super().__init__(policy, lean)
-        self.record = record
+        self.record = record or CudaRecorder()
         self._steps: dict[int, _Recorded] = {}
+        self._seen: set[tuple[int, int]] = set()
+        """Rows and width of every step that was recorded, also for a memory that is gone."""
         self._layer: Tensor | None = None
         """The memory's first layer that the steps were recorded for. Held, so that no other can have its address."""
         self._fails = False
@@ -74,7 +92,7 @@ class GraphRunner(LeanRunner):
             return super().decode(tokens_R, memory)
         if self._layer is not memory.layers[0]:
             self._steps, self._layer = {}, memory.layers[0]
-        rows = min(_power_of_two(len(tokens_R)), memory.layers[0].shape[1])
+        rows = min(recorded_rows(len(tokens_R)), memory.layers[0].shape[1])
         if rows not in self._steps:
             try:
                 self._steps[rows] = self._recorded(rows, tokens_R, memory)
@@ -97,7 +115,10 @@ class GraphRunner(LeanRunner):
         def step() -> Tensor:
             return decode(inputs[0], memory.at_full_width(inputs[1]))
 
-        return _Recorded(inputs, *self.record(step))
+        shape = (rows, memory.layers[0].shape[3])
+        is_new = shape not in self._seen
+        self._seen.add(shape)
+        return _Recorded(inputs, *self.record(step, is_new=is_new))
 
 
 class _Recorded:
@@ -113,6 +134,9 @@ class _Recorded:
         return self.hidden[:count]
 
 
-def _power_of_two(count: int) -> int:
-    """The smallest one that is at least `count`."""
-    return 1 << (count - 1).bit_length()
+def recorded_rows(count: int) -> int:
+    """The rows that a graph for `count` rows computes: 1, 4, 16 or 64, and from there on powers of two.
+
+    Up to 64 rows, a step's time is that of starting its kernels and reading the weights, however many rows there are.
+    """
+    return next((rows for rows in (1, 4, 16, 64) if count <= rows), 1 << (count - 1).bit_length())

@@ -13,6 +13,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 GROWTH = 64
 """Tokens a row by which the memory grows at least."""
+GPU_GROWTH = 256
+"""The same on a GPU, where it should grow seldom: each time, graphs are recorded anew."""
 
 
 class SlotMemory:
@@ -54,7 +56,10 @@ class SlotMemory:
         _, slots, heads, held, size = self.layers[0].shape
         if length <= held and num_slots <= slots:
             return
-        room = max(held, min(self.limit, length + max(GROWTH, length // 2)))
+        on_gpu = self.layers[0].device.type == "cuda"
+        room = max(held, min(self.limit, length + max(GPU_GROWTH if on_gpu else GROWTH, length // 2)))
+        if on_gpu:
+            room = -(-room // 64) * 64  # few different widths, so that steps of a known shape recur
         for index, old in enumerate(self.layers):
             self.layers[index] = old.new_zeros(2, num_slots, heads, room, size)
             self.layers[index][:, :num_rows, :, :held] = old[:, :num_rows]
@@ -124,8 +129,9 @@ class SlotMemory:
     def move(self, sources: Sequence[int], targets: Sequence[int], lengths: Sequence[int]) -> None:
         """Copy the first `lengths` tokens of slots `sources` over slots `targets`."""
         view = max(lengths)
-        for memory in self.layers:
-            memory[:, targets, :, :view] = memory[:, sources, :, :view]
+        with _in_any_order():
+            for memory in self.layers:
+                memory[:, targets, :, :view] = memory[:, sources, :, :view]
 
 
 @contextmanager
