@@ -19,12 +19,10 @@ class Recorder:
 
     def __init__(self) -> None:
         self.rows: list[int] = []
-        self.new = 0
 
-    def __call__(self, step: Callable[[], Tensor], *, is_new: bool) -> tuple[Tensor, Callable[[], None]]:
+    def __call__(self, step: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
         hidden = step()
         self.rows.append(len(hidden))
-        self.new += is_new
 
         def replay() -> None:
             hidden.copy_(step())
@@ -78,7 +76,6 @@ def test_a_recorded_step_gives_the_tokens_of_a_step_that_is_not(
         )
     assert all(rows in {1, 4, max_rows} for rows in recorder.rows)
     assert len(recorder.rows) < 12
-    assert recorder.new == len(recorder.rows) / 2  # the second batch has the shapes of the first
 
 
 def test_a_graph_computes_a_few_sizes_of_its_own() -> None:
@@ -119,7 +116,7 @@ def test_weights_that_change_between_batches_are_seen(random_policy: Policy, lea
 def test_a_step_that_cannot_be_recorded_is_computed_and_told_once(
     random_policy: Policy, lean: LeanDecoder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fails(step: Callable[[], Tensor], *, is_new: bool) -> tuple[Tensor, Callable[[], None]]:
+    def fails(step: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
     expected = engine_of(random_policy, LeanRunner(random_policy, lean)).generate(requests_of(6))

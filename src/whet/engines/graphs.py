@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,16 +22,8 @@ from whet.models.policy import Policy
 logger = logging.getLogger(__name__)
 
 Step = Callable[[], Tensor]
-
-
-class Record(Protocol):
-    """Of a step: where its result will lie, and what computes it anew from the same inputs' present values."""
-
-    def __call__(self, step: Step, *, is_new: bool) -> tuple[Tensor, Callable[[], None]]:
-        """
-        Args:
-            is_new: whether no step of these shapes has been recorded before.
-        """
+Record = Callable[[Step], tuple[Tensor, Callable[[], None]]]
+"""Of a step: where its result will lie, and what computes it anew from the same inputs' present values."""
 
 
 def with_graphs(runner: Runner) -> Runner:
@@ -42,44 +33,36 @@ def with_graphs(runner: Runner) -> Runner:
     return runner
 
 
-class CudaRecorder:
-    """Records steps as CUDA graphs, each with memory of its own for what it allocates.
+def record_cuda(step: Step) -> tuple[Tensor, Callable[[], None]]:
+    """A step as a CUDA graph, with memory of its own for what the step allocates.
 
     Graphs could share a pool of memory; but torch forgets a pool when the last graph of it goes, and then refuses the
-    next one. All are recorded on one stream, whose libraries' workspaces are there from the first step on.
+    next one.
     """
-
-    def __init__(self) -> None:
-        self.stream = torch.cuda.Stream()
-
-    def __call__(self, step: Step, *, is_new: bool) -> tuple[Tensor, Callable[[], None]]:
-        graph = torch.cuda.CUDAGraph()
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            if is_new:  # its kernels are loaded at the first call, and workspaces allocated: no recording holds that
-                step()
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                hidden = step()
-            finally:
-                graph.capture_end()
-        torch.cuda.current_stream().wait_stream(self.stream)
-        return hidden, graph.replay
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()  # libraries allocate their workspaces at the first call, which a recording cannot hold
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            hidden = step()
+        finally:
+            graph.capture_end()
+    torch.cuda.current_stream().wait_stream(stream)
+    return hidden, graph.replay
 
 
 class GraphRunner(LeanRunner):
     """Llama-shaped models on a GPU. Prefills and passes of several tokens a row are not recorded.
 
     Args:
-        record: how a step is recorded. The tests' own records nothing and needs no GPU. None: as a CUDA graph.
+        record: how a step is recorded. The tests' own records nothing and needs no GPU.
     """
 
-    def __init__(self, policy: Policy, lean: LeanDecoder, record: Record | None = None) -> None:
+    def __init__(self, policy: Policy, lean: LeanDecoder, record: Record = record_cuda) -> None:
         super().__init__(policy, lean)
-        self.record = record or CudaRecorder()
+        self.record = record
         self._steps: dict[int, _Recorded] = {}
-        self._seen: set[tuple[int, int]] = set()
-        """Rows and width of every step that was recorded, also for a memory that is gone."""
         self._layer: Tensor | None = None
         """The memory's first layer that the steps were recorded for. Held, so that no other can have its address."""
         self._fails = False
@@ -115,10 +98,7 @@ class GraphRunner(LeanRunner):
         def step() -> Tensor:
             return decode(inputs[0], memory.at_full_width(inputs[1]))
 
-        shape = (rows, memory.layers[0].shape[3])
-        is_new = shape not in self._seen
-        self._seen.add(shape)
-        return _Recorded(inputs, *self.record(step, is_new=is_new))
+        return _Recorded(inputs, *self.record(step))
 
 
 class _Recorded:

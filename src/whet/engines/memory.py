@@ -56,10 +56,8 @@ class SlotMemory:
         _, slots, heads, held, size = self.layers[0].shape
         if length <= held and num_slots <= slots:
             return
-        on_gpu = self.layers[0].device.type == "cuda"
-        room = max(held, min(self.limit, length + max(GPU_GROWTH if on_gpu else GROWTH, length // 2)))
-        if on_gpu:
-            room = -(-room // 64) * 64  # few different widths, so that steps of a known shape recur
+        growth = GPU_GROWTH if self.layers[0].device.type == "cuda" else GROWTH
+        room = max(held, min(self.limit, length + max(growth, length // 2)))
         for index, old in enumerate(self.layers):
             self.layers[index] = old.new_zeros(2, num_slots, heads, room, size)
             self.layers[index][:, :num_rows, :, :held] = old[:, :num_rows]
