@@ -161,3 +161,30 @@ def test_what_cannot_be_tested_is_one_sentence(args, words):
     assert code == 2
     assert words in said
     assert said.count("whet: ") == 1
+
+
+def test_a_grader_that_never_gives_1_has_a_hole_as_only_1_counts_as_right(tmp_path):
+    file = tmp_path / "nine.py"
+    file.write_text(
+        "import re\nimport whet\n\n\n@whet.grader('never_one')\ndef never(completion, answer):\n"
+        "    found = re.fullmatch(r'The answer is (-?[0-9]{1,9})', completion.strip())\n"
+        "    return 0.9 if found and int(found[1]) == int(answer) else 0.0\n"
+    )
+    code, said = asked(file)
+    assert code == 1
+    assert "golden gets 1" in said
+    assert "only a score of 1 counts as right" in said
+    assert "1 hole; 40 of 41 cases are fine" in said
+
+
+def test_a_constant_that_says_that_it_does_not_know_is_tried(tmp_path):
+    file = tmp_path / "modest.py"
+    file.write_text(
+        "import re\nimport whet\n\n\n@whet.grader('modest')\ndef modest(completion, answer):\n"
+        "    found = re.fullmatch(r'The answer is (-?[0-9]{1,9})', completion.strip())\n"
+        '    return float(completion == "I don\'t know" or bool(found and int(found[1]) == int(answer)))\n'
+    )
+    code, said = asked(file)
+    assert code == 1
+    assert "best constant" in said
+    assert "1 hole" in said

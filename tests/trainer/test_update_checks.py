@@ -41,6 +41,17 @@ def test_a_start_is_said_and_a_poor_one_with_advice():
         assert advice in finding.text
 
 
+def test_replies_that_are_partly_right_and_never_wholly_are_told_of():
+    """A grader that gives right replies 0.9: their success is 0, and no weights are ever the best."""
+    [finding] = at_start([Signs(replies=10, partial=4)], None)
+    assert finding.text == (
+        "starts at 0.0% success (0 of 10 replies); 4 have a score between 0 and 1, and only 1 counts as right, in Acc "
+        "and for the best weights"
+    )
+    [finding] = at_start([Signs(replies=10, right=1, partial=4)], None)
+    assert "only 1 counts" not in finding.text
+
+
 @pytest.mark.parametrize(
     ("compared", "with_signal", "is_poor"), [(8, 0, False), (14, 0, True), (22, 1, True), (20, 1, False)]
 )

@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from whet.api.card_origin import data_licence, method_in_words, papers, trained_by
+from whet.api.card_origin import MADE_HERE, data_licence, method_in_words, papers, trained_by
 from whet.config.base import plain
 from whet.config.environment_data import EnvironmentData
 from whet.config.environments import NO_RULES, OWN_RULES, AgentRunConfig
@@ -35,6 +35,8 @@ from whet.run.load import LoadedRun
 
 Weights = Literal["whole", "adapter", "merged", "gguf"]
 LIBRARIES: Mapping[Weights, str] = {"adapter": "peft", "gguf": "gguf"}
+UNSET = ("null", "{}", "[]")
+"""Values of settings that are not given, as a card would show them."""
 SHORT = 16
 """Hex digits of a sha256 on a card."""
 USES: Mapping[Skill, str] = {
@@ -55,7 +57,7 @@ SNIPPET = """\
 
 {loading}
 turn = {{"role": "user", "content": "..."}}  # {worded}
-prompt = tokenizer.apply_chat_template([turn], add_generation_prompt=True, tokenize=False) + {begun!r}
+prompt = tokenizer.apply_chat_template([turn], add_generation_prompt=True, tokenize=False){begun}
 ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
 reply = model.generate(ids, max_new_tokens={max_new_tokens}, do_sample=False)
 print(tokenizer.decode(reply[0, ids.shape[1]:], skip_special_tokens=True))"""
@@ -65,6 +67,7 @@ def model_card(trained: LoadedRun, name: str, weights: Weights) -> str:
     """Markdown, with the metadata that model hubs read. It gives the base model's licence, or says that none is stated.
     No folder of this machine is named."""
     base, record = public_name(trained.model(name).path), trained.source(name)
+    has_text = (trained.place(name) / LICENCE_TEXTS[0]).is_file()
     return "\n".join(
         [
             *_metadata(trained, record, weights),
@@ -74,7 +77,7 @@ def model_card(trained: LoadedRun, name: str, weights: Weights) -> str:
             *_table(trained),
             *_usage(trained, name, base, record, weights),
             "## Licence\n",
-            f"{_licence(record, (trained.place(name) / LICENCE_TEXTS[0]).is_file())}\n",
+            f"{_licence(record, has_text, data_licence(trained.config.data) == MADE_HERE)}\n",
         ]
     )
 
@@ -91,7 +94,12 @@ def _title(trained: LoadedRun, name: str) -> str:
     return f"{name}, which a run of {method} holds and has not trained"
 
 
-def _licence(record: Mapping[str, Any], has_text: bool) -> str:
+def _licence(record: Mapping[str, Any], has_text: bool, is_own_data: bool) -> str:
+    """
+    Args:
+        has_text: the folder holds the licence's text.
+        is_own_data: whet's own code made the data.
+    """
     words = " ".join(licence_in_words(record).split())  # a separate line could be a heading, or a table
     if not record.get("license"):
         return (
@@ -99,7 +107,8 @@ def _licence(record: Mapping[str, Any], has_text: bool) -> str:
             "the data allow binds you."
         )
     text = " Its text is in `LICENSE`." if has_text else ""
-    return f"{words[0].upper()}{words[1:]}, which is the base model's.{text} What the data allows binds you too."
+    binds = "" if is_own_data else " What the data allows binds you too."
+    return f"{words[0].upper()}{words[1:]}, which is the base model's.{text}{binds}"
 
 
 def _metadata(trained: LoadedRun, record: Mapping[str, Any], weights: Weights) -> Iterator[str]:
@@ -159,8 +168,13 @@ def _facts(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], 
 def _changed(config: RunConfig) -> str:
     """The settings that differ from those of the method's name alone."""
     lines = tree_difference(public(plain(preset_of(config.method).config)), public(plain(config)))
-    values = {key: value.rpartition(" -> ")[2] for key, _, value in (line.partition(": ") for line in lines)}
-    keys = [f"`{key}={value}`" for key, value in values.items() if value != "(absent)"]
+    sides = {key: value.rpartition(" -> ") for key, _, value in (line.partition(": ") for line in lines)}
+    # Other data have keys of their own: those that are not set say nothing.
+    keys = [
+        f"`{key}={new}`"
+        for key, (old, _, new) in sides.items()
+        if new != "(absent)" and not (old == "(absent)" and new in UNSET)
+    ]
     return f"those of `{config.method}` but {', '.join(keys)}" if keys else f"those of `{config.method}`"
 
 
@@ -257,7 +271,7 @@ def _usage(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], 
             importing="from peft import PeftModel\n" if over_a_folder else "",
             loading=OVER_A_FOLDER if over_a_folder else WHOLE,
             worded="worded as below" if first != "act" else "of a conversation as below",
-            begun="" if first is None else wordings[first][1],
+            begun=f" + {wordings[first][1]!r}" if first and wordings[first][1] else "",
             max_new_tokens=skills[first].max_new_tokens if first else 128,
         )
     )

@@ -161,5 +161,8 @@ ATTACKS: tuple[Attack, ...] = (
         "reward it once: a reply that repeats its answer must not get more",
     ),
 )
-CONSTANTS = ("", "0", "1", "yes", "I do not know.")
+CONSTANTS = (
+    *("", "0", "1", "yes", "no", "I do not know.", "I don't know", "Sorry, I cannot answer that.", "unknown"),
+    "The answer is correct.",
+)
 """Replies without a look at the task."""

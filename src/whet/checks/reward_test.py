@@ -83,6 +83,8 @@ def check_reward(scorer: Scorer, tasks: Sequence[Task], golden: str | None = Non
         _basic("wrong answer", wrongs, trial),
         _discrimination(report, scale),
     ]
+    if scorer.kind == "grader" and scale.tells_apart and (row := _partial_row(rights)):
+        report.rows.append(row)
     for attack in ATTACKS:
         replies = [attack.reply(scene) for scene in scenes[:NUM_SCENES]]
         outcomes = _within_limit(trial, replies, scenes)
@@ -181,6 +183,18 @@ def _discrimination(report: RewardReport, scale: _Scale) -> Row:
             case, shown, "note", "it does not look at correctness: add it with a small weight to a reward that does"
         )
     return Row(case, shown, "hole", "no right answer wins, in any form: say how one looks, --golden 'TEXT {answer}'")
+
+
+def _partial_row(rights: Sequence[Outcome]) -> Row | None:
+    """Whether a grader gives golden replies less than 1. None: it does not."""
+    values = [right.value for right in rights if right.value is not None]
+    if not values or max(values) >= 1:
+        return None
+    advice = (
+        "only a score of 1 counts as right, in Acc and where the best weights are chosen: give a right reply 1, and "
+        "pay for anything else in a reward term"
+    )
+    return Row("golden gets 1", _rewards(rights), "hole", advice)
 
 
 def _attack_row(attack: Attack, outcomes: Sequence[Outcome], scale: _Scale, is_shaping: bool) -> Row:

@@ -116,6 +116,7 @@ def reply_signs(groups: Groups, advantage: Advantage, num_failed: int) -> Signs:
     return Signs(
         replies=len(every) + num_failed,
         right=sum(map(reaches_reference, every)),
+        partial=sum(is_partial(p.segment.grade) for p in every),
         unread=sum(map(is_unread, (p.segment.grade for p in every))),
         cut=sum(scored.segment.stop_reason == "length" for scored in every),
         ungraded=num_failed,
@@ -133,6 +134,11 @@ def num_compared(groups: Sequence[Sequence[Any]], baseline: Baseline) -> int:
 def is_unread(grade: Grade | None) -> bool:
     """Whether a grader scored 0 and extracted no answer. A user's grader may give a score without an answer."""
     return grade is not None and grade.score == 0 and grade.extracted is None
+
+
+def is_partial(grade: Grade | None) -> bool:
+    """Whether a grader scored above 0 and below 1, which is not right."""
+    return grade is not None and grade.score is not None and 0 < grade.score < 1
 
 
 def graded_signs(label: str, segments: Sequence[Segment]) -> Signs:

@@ -95,6 +95,11 @@ def at_start(signs: Sequence[Signs], no_signal: float | None) -> list[Finding]:
         no_signal = None
     is_flat = no_signal is not None and _is_surely_fewer(round((1 - no_signal) * scored.compared), scored.compared)
     text = f"starts at {share:.1%} success ({scored.right:,} of {graded:,} {scored.what})"
+    if scored.partial and not scored.right:
+        text += (
+            f"; {scored.partial:,} have a score between 0 and 1, and only 1 counts as right, in Acc and for the best "
+            "weights"
+        )
     if no_signal is not None:
         text += f"; {1 - no_signal:.0%} of the groups have a signal"
     if not lost_cause(scored) and (advice := _advice(share, is_flat=is_flat)):  # `watch` says more about a dead batch

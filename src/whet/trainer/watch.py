@@ -41,6 +41,8 @@ class Signs:
     """Sampled replies, among them those whose grading failed."""
     right: int = 0
     """Replies that reach the goal, whatever reward their length costs them."""
+    partial: int = 0
+    """Replies that a grader scores above 0 and below 1."""
     unread: int = 0
     """Replies in which the parser found nothing."""
     cut: int = 0
@@ -224,7 +226,7 @@ def _count(signs: Signs) -> str:
 
 def _added(total: Signs, step: Signs) -> Signs:
     """The sum of the signs of steps without credit."""
-    counts = ("replies", "right", "unread", "cut", "ungraded")
+    counts = ("replies", "right", "partial", "unread", "cut", "ungraded")
     failed = {kind: total.failed.get(kind, 0) + step.failed.get(kind, 0) for kind in (*total.failed, *step.failed)}
     sums = {name: getattr(total, name) + getattr(step, name) for name in counts}
     return replace(total, **sums, failed=failed, taught=False)

@@ -1,0 +1,5 @@
+"""`python -m whet`: the command, where its script is not on the path."""
+
+from whet.cli import main
+
+main()
