@@ -192,7 +192,7 @@ def _partial_row(rights: Sequence[Outcome]) -> Row | None:
         return None
     advice = (
         "only a score of 1 counts as right, in Acc and where the best weights are chosen: give a right reply 1, and "
-        "pay for anything else in a reward term"
+        "reward anything else by a reward term"
     )
     return Row("golden gets 1", _rewards(rights), "hole", advice)
 
