@@ -32,9 +32,19 @@ def load(config_class: type[C], file: Path | None = None, overrides: Sequence[st
     Raises: ConfigError, naming the dotted key and what is allowed there.
     """
     settings: Mapping[str, Any] = canonical(config_class, read_file(file)) if file is not None else {}
+    named = settings.get("method")
     for override in overrides:
         settings = merged(settings, canonical(config_class, parse_override(override)))
-    return of_tree(config_class, settings, base=base)
+    try:
+        return of_tree(config_class, settings, base=base)
+    except ConfigError as error:
+        field = config_class.model_fields.get("method")
+        if field is None or named is None or named == field.default:
+            raise
+        raise ConfigError(
+            f"{file} has settings of the method {shown(named)}, which are not those of {field.default}: name the "
+            "method that the file names"
+        ) from error
 
 
 def of_tree(config_class: type[C], settings: Mapping[str, Any], *, base: C | None = None) -> C:
