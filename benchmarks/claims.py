@@ -161,7 +161,7 @@ CRITIQUE_RL = System(
         ),
         Claim(
             says="(iii) Both stages beat stage II alone.",
-            short="both stages over stage II alone, where the verdict acts",
+            short="both stages, over stage II alone",
             env=RULES,
             budget=STEPS,
             result="critique_rl_worlds",
@@ -182,7 +182,7 @@ CRITIQUE_RL = System(
         ),
         Claim(
             says="(iv) Rewarded by the refinement alone, a critic gives up one class of answers.",
-            short="rewarded by the refinement alone, it gives up a class",
+            short="what rewards of the refinement alone do to one class of answers",
             env=RULES,
             budget=f"{STEPS}, beside the SFT critic",
             result="critique_rl_worlds",
@@ -244,7 +244,7 @@ BAPO = System(
     claims=[
         Claim(
             says="The search gives good tokens of old data the weight that they lack.",
-            short="what the search can add to the weight of good tokens",
+            short="its search for bounds, on the weight of good tokens",
             env="TextCraft (`tiny_agent_early`), and chains whose wrong replies are long",
             budget="the same tokens, before an update",
             result="bapo_reach",
@@ -403,7 +403,7 @@ AGENTGYM_RL = System(
         ),
         Claim(
             says="RL raises a converged clone of careless episodes, where more cloning of the same does not.",
-            short="RL from a converged clone of careless episodes, over more cloning of it",
+            short="RL after cloning careless episodes to the end, over more cloning",
             env="TextCraft of depth 1 and 2, ten turns, actions without thoughts",
             budget="none: cloning goes on as long as it likes, and RL asks the expert for nothing",
             result="agents_careless",

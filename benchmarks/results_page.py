@@ -143,7 +143,10 @@ def table(answers: Mapping[str, Sequence[Answer]]) -> str:
         for answer in answers[system.title]:
             if not answer.claim.short or answer.verdict == "not measured":
                 continue
-            figures = ", ".join(cell(lead.values, sign=True) for lead in answer.leads)
+            named = len(answer.leads) > 1
+            figures = ", ".join(
+                cell(lead.values, sign=True) + (f" [{lead.what}]" if named else "") for lead in answer.leads
+            )
             told.append(f"{answer.claim.short}: {figures} ({answer.verdict})")
         lines.append(f"| {system.says} | `{system.begin}` | {'; '.join(told)} |")
     return "\n".join(lines)

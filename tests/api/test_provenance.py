@@ -205,6 +205,6 @@ def test_no_kind_of_line_end_leaves_a_cell_of_the_card():
 def test_a_licence_of_several_lines_is_one_line_of_the_card():
     from whet.api.card import _licence
 
-    said = _licence({"license": "mit\r\n\n# Forged\n", "license_name": "a\nb"}, has_text=False)
+    said = _licence({"license": "mit\r\n\n# Forged\n", "license_name": "a\nb"}, has_text=False, is_own_data=False)
     assert len(said.splitlines()) == 1
     assert "mit # Forged" in said
