@@ -41,9 +41,10 @@ def load(config_class: type[C], file: Path | None = None, overrides: Sequence[st
         field = config_class.model_fields.get("method")
         if field is None or named is None or named == field.default:
             raise
+        # The first problem is enough: the other method has most keys that this one lacks.
+        first = str(error).partition("; ")[0]
         raise ConfigError(
-            f"{file} has settings of the method {shown(named)}, which are not those of {field.default}: name the "
-            "method that the file names"
+            f"{file} is for the method {shown(named)}, and was read as settings of {field.default}: {first}"
         ) from error
 
 

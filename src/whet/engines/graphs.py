@@ -2,8 +2,8 @@
 
 A step of a small model is some thousand short kernels, and starting them one by one takes longer than they run. A graph
 starts them all at once. It holds addresses and shapes, so it computes the rows' number rounded up (`recorded_rows`),
-over all tokens that the memory has room for, and it is recorded anew when the memory grows. A recording takes about as
-long as two steps without a graph. So few sizes are recorded, and the memory of a GPU grows in large pieces.
+over all tokens that the memory has room for, and it is recorded anew when the memory grows. A recording computes the
+step twice without a graph. So few sizes are recorded, and the memory of a GPU grows in large pieces.
 """
 
 from __future__ import annotations
@@ -117,6 +117,6 @@ class _Recorded:
 def recorded_rows(count: int) -> int:
     """The rows that a graph for `count` rows computes: 1, 4, 16 or 64, and from there on powers of two.
 
-    Up to 64 rows, a step's time is that of starting its kernels and reading the weights, however many rows there are.
+    Fewer sizes are fewer recordings. Rows that are not in use are computed for nothing; no GPU has timed the two.
     """
     return next((rows for rows in (1, 4, 16, 64) if count <= rows), 1 << (count - 1).bit_length())
