@@ -439,15 +439,13 @@ def test_the_readmes_settings_for_a_real_model_are_accepted(tmp_path: Path) -> N
 
 def test_a_file_of_another_methods_settings_says_so_and_not_all_its_keys(tmp_path):
     file = tmp_path / "config.yaml"
-    file.write_text("method: grpo_of_old\nlerning_rate: 1\nother: 2\n")
+    file.write_text("method: grpo_of_old\nlerning_rate: 1\nbeta_of_old: 2\n")
     with pytest.raises(ConfigError) as caught:
         load(CritiqueRLConfig, file)
     said = str(caught.value)
-    assert said.startswith(
-        f"{file} is for the method 'grpo_of_old', and was read as settings of critique_rl: unknown key "
-    )
-    assert "lerning_rate" in said
-    assert "other" not in said
+    assert said.startswith(f"{file} is for the method 'grpo_of_old', and was read as settings of critique_rl: ")
+    assert "unknown key lerning_rate" in said
+    assert "beta_of_old" not in said
     file.write_text("method: critique_rl\nlerning_rate: 1\n")
-    with pytest.raises(ConfigError, match="unknown key lerning_rate"):
+    with pytest.raises(ConfigError, match=r"^unknown key lerning_rate"):
         load(CritiqueRLConfig, file)
