@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import threading
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from whet.engines.building import engine_of
 from whet.engines.local import LocalEngine
 from whet.engines.vllm_replies import Sent, body_of, read_reply, spans
 from whet.engines.vllm_server import Server, ServerError
-from whet.engines.vllm_servers import GONE
+from whet.engines.vllm_servers import GONE, NoServer
 from whet.errors import RunError
 from whet.models.policy import Policy
 from whet.models.scoring import score
@@ -189,6 +190,26 @@ def test_the_only_server_may_die_and_come_back(random_policy):
         multiply(random_policy, 1.2)
         engine.update_weights(1, random_policy)
         assert {done.version for done in engine.generate(requests())} == {1}
+
+
+def test_a_request_that_loses_its_server_while_others_are_taken_is_sent_again(random_policy):
+    class EndsOnceLookedAt(Future):
+        def done(self) -> bool:
+            if ended := super().done():
+                return ended
+            self.set_exception(NoServer("no server is left"))
+            return False
+
+    with serving(random_policy) as server:
+        engine = engine_of(random_policy, settings_for(server))
+        whole = engine.generate(requests(2))
+        for ticket, request in enumerate(requests(2)):
+            engine.submit(ticket, request)
+        engine._open[1] = (*engine._open[1][:2], EndsOnceLookedAt())
+        done: dict[int, Completion] = {}
+        while len(done) < 2:
+            done |= dict(engine.advance(wait=True))
+    assert [done[0], done[1]] == whole
 
 
 def test_a_server_that_stays_away_ends_the_run(random_policy):

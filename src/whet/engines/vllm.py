@@ -101,14 +101,20 @@ class VllmEngine:
         """Raises: RunError where a server fails: it is never a reward."""
         if wait and self._open and not self._gone:
             wait_for([future for _, _, future in self._open.values()], return_when=FIRST_COMPLETED)
-        for ticket, (request, wrote, future) in self._open.items():
-            if future.done() and not future.cancelled() and isinstance(future.exception(), NoServer):
-                held = self._ready([request])  # waits until one is back
-                self._open[ticket] = request, wrote, self.servers.later(self.servers.reply(request, held))
+        # One look at all of them: one that ends after it is for the next call.
         ended = [ticket for ticket, (_, _, future) in self._open.items() if future.done() or ticket in self._gone]
+        for ticket in [ticket for ticket in ended if self._has_no_server(ticket)]:
+            request, wrote, _ = self._open[ticket]
+            held = self._ready([request])  # waits until one is back
+            self._open[ticket] = request, wrote, self.servers.later(self.servers.reply(request, held))
+            ended.remove(ticket)
         taken = {ticket: self._take(ticket) for ticket in ended}
         self._check([(request, answer) for request, answer in taken.values() if answer is not None])
         return [(ticket, self._answer(*taken[ticket])) for ticket in ended]
+
+    def _has_no_server(self, ticket: int) -> bool:
+        future = self._open[ticket][2]
+        return ticket not in self._gone and not future.cancelled() and isinstance(future.exception(), NoServer)
 
     def _take(self, ticket: int) -> tuple[Request, Answer | None]:
         """A request that has ended, and its answer. None: it was cancelled."""
