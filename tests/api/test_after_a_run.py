@@ -264,7 +264,7 @@ def test_who_is_not_there_is_said_and_no_input_is_no_error(critics, said):
 @pytest.mark.parametrize(
     ("data", "named"),
     [
-        (ChainData(), "the tiny world, sha256"),
+        (ChainData(), "the tiny world (chains of arithmetic, read from left to right and modulo 10), sha256"),
         (BasicsData(), "basics, sha256"),
         (
             FileData(train_path="a.jsonl", test_path="b.jsonl"),

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,10 @@ import whet
 from models.test_gguf import bpe as bpe  # a fixture
 from support.gguf_files import random_model as made_model
 from support.gguf_files import write_gguf
+from whet.api.card_origin import method_in_words, method_name, papers
 from whet.cli import app
+from whet.methods import ALGORITHMS
+from whet.methods.policy.policy_gradient_config import PolicyGradientConfig
 from whet.models.packaged import get
 from whet.models.provenance import NOT_STATED, licence_in_words, public, public_name, source_of
 from whet.trainer.checkpoint import newest_first
@@ -208,3 +212,22 @@ def test_a_licence_of_several_lines_is_one_line_of_the_card():
     said = _licence({"license": "mit\r\n\n# Forged\n", "license_name": "a\nb"}, has_text=False, is_own_data=False)
     assert len(said.splitlines()) == 1
     assert "mit # Forged" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "named"),
+    [
+        ("whet train bapo num_steps=3", "bapo", ["2510.18927"]),
+        ("whet train grpo --out a", "grpo", ["2402.03300"]),
+        ("python mine.py", "policy_gradient", []),
+        ("whet train critique_rl", "policy_gradient", []),
+        ("whet train", "policy_gradient", []),
+    ],
+)
+def test_a_card_has_the_name_that_the_run_was_started_by_and_its_paper(command, name, named, tmp_path):
+    (tmp_path / "env.json").write_text(json.dumps({"command": command}))
+    algorithm = ALGORITHMS.get("policy_gradient")
+    trained = SimpleNamespace(folder=tmp_path, config=PolicyGradientConfig(), algorithm=algorithm)
+    assert method_name(trained) == name
+    assert papers(trained)[: len(named)] == named
+    assert method_in_words(trained).startswith(f"`{name}`")

@@ -174,7 +174,7 @@ def test_a_grader_that_never_gives_1_has_a_hole_as_only_1_counts_as_right(tmp_pa
     assert code == 1
     assert "golden gets 1" in said
     assert "only a score of 1 counts as right" in said
-    assert "1 hole; 40 of 41 cases are fine" in said
+    assert "1 hole; 41 of 42 cases are fine" in said
 
 
 def test_a_constant_that_says_that_it_does_not_know_is_tried(tmp_path):
@@ -188,3 +188,31 @@ def test_a_constant_that_says_that_it_does_not_know_is_tried(tmp_path):
     assert code == 1
     assert "best constant" in said
     assert "1 hole" in said
+
+
+def test_a_grader_that_allows_for_one_more_has_a_hole(tmp_path):
+    file = tmp_path / "close.py"
+    file.write_text(
+        "import re\nimport whet\n\n\n@whet.grader('close')\ndef close(completion, answer):\n"
+        "    found = re.fullmatch(r'The answer is (-?[0-9]{1,9})', completion.strip())\n"
+        "    return float(bool(found) and abs(int(found[1]) - int(answer)) <= 1)\n"
+    )
+    code, said = asked(file)
+    assert code == 1
+    assert "one more" in said
+    assert "compare whole numbers exactly" in said
+    assert "1 hole" in said
+
+
+def test_a_grader_that_pays_wrong_replies_for_their_work_has_a_note(tmp_path):
+    """Every other line is measured from a wrong reply's reward, so 0.9 for three steps would pass as nothing."""
+    file = tmp_path / "work.py"
+    file.write_text(
+        "import re\nimport whet\n\n\n@whet.grader('work')\ndef work(completion, answer):\n"
+        "    found = re.fullmatch(r'Step 1: a Step 2: b Step 3: c The answer is (-?[0-9]{1,9})', completion.strip())\n"
+        "    return 1.0 if found and int(found[1]) == int(answer) else 0.9 if completion.count('Step') > 2 else 0.0\n"
+    )
+    code, said = asked(file, "--golden", "Step 1: a Step 2: b Step 3: c The answer is {answer}")
+    assert code == 0
+    assert "wrong gets little" in said
+    assert "0.9 against 1" in said

@@ -12,7 +12,8 @@ from support.browser import watched_page
 from support.commands import whet as command
 from support.solve_run import fake_solve_run
 from whet.report.comparison import ABSENT, compare_runs
-from whet.report.comparison_page import comparison_charts, write_comparison
+from whet.report.comparison_page import _mean_and_band, comparison_charts, write_comparison
+from whet.report.comparison_tables import grids
 from whet.report.records import ReportError
 
 ACCURACIES = {("grpo", 0): 0.50, ("grpo", 1): 0.60, ("grpo", 2): 0.70, ("rloo", 0): 0.54, ("rloo", 1): 0.63}
@@ -116,6 +117,22 @@ def test_a_page_takes_no_file_of_a_runs_place(folders, tmp_path):
 def test_one_run_is_no_comparison(folders, given):
     with pytest.raises(ReportError, match="needs two runs at least"):
         compare_runs([folders[index] for index in given])
+
+
+def test_one_arm_of_several_seeds_says_each_of_them(folders):
+    """More arms say it by their differences."""
+    [by_seed] = [grid for grid in grids(compare_runs(folders[:3])) if grid.title.endswith("by seed")]
+    assert by_seed.heads == ("policy", "seed 0", "seed 1", "seed 2")
+    assert ("Best", "50.0", "60.0", "70.0") in by_seed.rows
+    assert not any(grid.title == by_seed.title for grid in grids(compare_runs(folders)))
+
+
+def test_a_band_of_what_is_never_negative_ends_at_0():
+    """Of 0 and 1 the interval is 0.5 ± 6.4."""
+    [band, _] = _mean_and_band({}, [{1: 0.0}, {1: 1.0}], "train")
+    assert band["low"] == [0.0]
+    [band, _] = _mean_and_band({}, [{1: -0.5}, {1: 0.5}], "train")
+    assert band["low"][0] < -1
 
 
 def test_a_chart_has_a_line_and_a_band_for_each_arm(folders):

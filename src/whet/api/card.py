@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from whet.api.card_origin import MADE_HERE, data_licence, method_in_words, papers, trained_by
+from whet.api.card_origin import MADE_HERE, data_licence, method_in_words, method_name, papers, trained_by
 from whet.config.base import plain
 from whet.config.environment_data import EnvironmentData
 from whet.config.environments import NO_RULES, OWN_RULES, AgentRunConfig
@@ -37,6 +37,7 @@ Weights = Literal["whole", "adapter", "merged", "gguf"]
 LIBRARIES: Mapping[Weights, str] = {"adapter": "peft", "gguf": "gguf"}
 UNSET = ("null", "{}", "[]")
 """Values of settings that are not given, as a card would show them."""
+TINY_WORLD = "the tiny world (chains of arithmetic, read from left to right and modulo 10)"
 SHORT = 16
 """Hex digits of a sha256 on a card."""
 USES: Mapping[Skill, str] = {
@@ -55,6 +56,7 @@ model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("BASE"), 
 SNIPPET = """\
 {importing}from transformers import AutoModelForCausalLM, AutoTokenizer
 
+# DIR: the folder of this card, or its repository's name
 {loading}
 turn = {{"role": "user", "content": "..."}}  # {worded}
 prompt = tokenizer.apply_chat_template([turn], add_generation_prompt=True, tokenize=False){begun}
@@ -88,7 +90,7 @@ def _is_trained(trained: LoadedRun, name: str) -> bool:
 
 
 def _title(trained: LoadedRun, name: str) -> str:
-    method = trained.config.method
+    method = method_name(trained)
     if _is_trained(trained, name):
         return f"{name}, trained with {method}"
     return f"{name}, which a run of {method} holds and has not trained"
@@ -117,7 +119,7 @@ def _metadata(trained: LoadedRun, record: Mapping[str, Any], weights: Weights) -
     yield "pipeline_tag: text-generation"
     if is_hub_id(record.get("base_model")):
         yield f"base_model: {json.dumps(record['base_model'])}"
-    tags = [trained.config.method, *(f"arxiv:{paper}" for paper in papers(trained))]
+    tags = [method_name(trained), *(f"arxiv:{paper}" for paper in papers(trained))]
     yield f"tags: [whet, {', '.join(map(json.dumps, tags))}]"
     for key in LICENCE_KEYS:
         if record.get(key):
@@ -157,7 +159,9 @@ def _facts(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], 
         "licence": _cell(licence_in_words(record).removeprefix("licence ")),
         "data": _cell(f"{_data(config.data)}{_inputs(trained, 'data.')}"),
         "licence of the data": _cell(data_licence(config.data)),
-        "settings": _cell(f"{_changed(config)}; sha256 of config.yaml {digest(run / 'config.yaml')[:SHORT]}"),
+        "settings": _cell(
+            f"{_changed(config, method_name(trained))}; sha256 of config.yaml {digest(run / 'config.yaml')[:SHORT]}"
+        ),
         "made with": f"whet {env.get('whet', '?')}, torch {env.get('torch', '?')}, transformers "
         f"{env.get('transformers', '?')}; exported by whet {version()}, whose code is Apache-2.0",
     }.items():
@@ -165,9 +169,9 @@ def _facts(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], 
     yield ""
 
 
-def _changed(config: RunConfig) -> str:
-    """The settings that differ from those of the method's name alone."""
-    lines = tree_difference(public(plain(preset_of(config.method).config)), public(plain(config)))
+def _changed(config: RunConfig, name: str) -> str:
+    """The settings that differ from those of a name that `whet train` takes."""
+    lines = tree_difference(public(plain(preset_of(name).config)), public(plain(config)))
     sides = {key: value.rpartition(" -> ") for key, _, value in (line.partition(": ") for line in lines)}
     # Other data have keys of their own: those that are not set say nothing.
     keys = [
@@ -175,7 +179,7 @@ def _changed(config: RunConfig) -> str:
         for key, (old, _, new) in sides.items()
         if new != "(absent)" and not (old == "(absent)" and new in UNSET)
     ]
-    return f"those of `{config.method}` but {', '.join(keys)}" if keys else f"those of `{config.method}`"
+    return f"those of `{name}` but {', '.join(keys)}" if keys else f"those of `{name}`"
 
 
 def selected_by(run: Path, name: str) -> str:
@@ -204,7 +208,7 @@ def _data(data: Any) -> str:
     values = public(values)
     named = {key: value for key, value in values.items() if value and (key == "hub" or key.endswith("path"))}
     named |= {key: values[key] for key in ("revision", "subset", "dataset") if values.get(key)}
-    title = "the tiny world" if values["kind"] == "chains" else values["kind"]
+    title = TINY_WORLD if values["kind"] == "chains" else values["kind"]
     if isinstance(data, EnvironmentData):
         named["env"] = ", ".join(data.shares)
     shown = ", ".join(f"{key} `{value}`" for key, value in named.items())

@@ -9,7 +9,9 @@ from typing import Any
 from whet.config.base import plain
 from whet.distribution import NAME
 from whet.methods import METHODS
+from whet.methods.registry import preset_of
 from whet.models.provenance import public
+from whet.report.read import read_object
 from whet.run.load import LoadedRun
 
 _ARXIV = re.compile(r"\b\d{4}\.\d{5}\b")
@@ -23,16 +25,28 @@ DATA_LICENCES: Mapping[str, str] = {
 UNKNOWN = "unknown: neither settings nor files state one, so look at the data's source before you publish"
 
 
+def method_name(trained: LoadedRun) -> str:
+    """The name that `whet train` was given, such as `grpo`, where the run's method is the one that it starts. Else the
+    method: settings alone do not say which of its names they began with."""
+    method = trained.config.method
+    command = (read_object(trained.folder / "env.json") or {}).get("command")
+    words = str(command or "").split()
+    named = next((words[i + 1] for i, word in enumerate(words[:-1]) if word == "train"), method)
+    return named if named in METHODS and preset_of(named).config.method == method else method
+
+
 def papers(trained: LoadedRun) -> list[str]:
-    """arXiv ids that the method's own description names."""
-    texts = (METHODS.entry(trained.config.method).says, trained.algorithm.__doc__ or "")
+    """arXiv ids that the descriptions of the name and of the method give."""
+    texts = (METHODS.entry(method_name(trained)).says, trained.algorithm.__doc__ or "")
     return list(dict.fromkeys(found for text in texts for found in _ARXIV.findall(text)))
 
 
 def method_in_words(trained: LoadedRun) -> str:
     """The method's name, and links to its papers."""
     links = [f"[arXiv:{paper}](https://arxiv.org/abs/{paper})" for paper in papers(trained)]
-    return f"`{trained.config.method}`" + (f", after {', '.join(links)}" if links else "")
+    name, method = method_name(trained), trained.config.method
+    named = f"`{name}`" if name == method else f"`{name}`, settings of `{method}`"
+    return named + (f", after {', '.join(links)}" if links else "")
 
 
 def trained_by(env: Mapping[str, Any]) -> str:

@@ -16,6 +16,8 @@ FELL = 0.5
 """An attack that gets this share of the way from a wrong to a golden reply's reward has found a hole."""
 CONSTANT_FELL = 0.75
 """Likewise for a constant that is the right answer of some tasks."""
+HIGH_FLOOR = 0.5
+"""Share of a golden reply's reward that a grader should give no wrong one."""
 MAX_HUNG = 3
 """Calls that may run into their time limit, before attacks are no longer tried."""
 ATTACK_S = 2.0
@@ -83,8 +85,8 @@ def check_reward(scorer: Scorer, tasks: Sequence[Task], golden: str | None = Non
         _basic("wrong answer", wrongs, trial),
         _discrimination(report, scale),
     ]
-    if scorer.kind == "grader" and scale.tells_apart and (row := _partial_row(rights)):
-        report.rows.append(row)
+    if scorer.kind == "grader" and scale.tells_apart:
+        report.rows += filter(None, (_partial_row(rights), _floor_row(scale)))
     for attack in ATTACKS:
         replies = [attack.reply(scene) for scene in scenes[:NUM_SCENES]]
         outcomes = _within_limit(trial, replies, scenes)
@@ -195,6 +197,17 @@ def _partial_row(rights: Sequence[Outcome]) -> Row | None:
         "reward anything else by a reward term"
     )
     return Row("golden gets 1", _rewards(rights), "hole", advice)
+
+
+def _floor_row(scale: _Scale) -> Row | None:
+    """Whether a grader gives wrong replies most of what golden ones get. None: it does not.
+
+    All else is measured from there, so no other line tells of it.
+    """
+    if scale.wrong < HIGH_FLOOR * scale.golden:
+        return None
+    advice = "a wrong reply gets half of the reward or more, so little of it is for the answer: give less for form and work"
+    return Row("wrong gets little", f"{scale.wrong:.3g} against {scale.golden:.3g}", "note", advice)
 
 
 def _attack_row(attack: Attack, outcomes: Sequence[Outcome], scale: _Scale, is_shaping: bool) -> Row:

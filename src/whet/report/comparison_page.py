@@ -114,7 +114,9 @@ def _mean_and_band(style: dict[str, str], by_run: Sequence[Points], kind: str) -
     band = [(step, mean, half) for step, mean, half in wide if half is not None]
     if band:
         x = [step for step, _, _ in band]
-        low, high = [mean - half for _, mean, half in band], [mean + half for _, mean, half in band]
+        # Where no value is negative, such as a share or a time, no mean can be.
+        least = 0.0 if min(map(min, values)) >= 0 else float("-inf")
+        low, high = [max(mean - half, least) for _, mean, half in band], [mean + half for _, mean, half in band]
         series.append({**style, "kind": "band", "x": x, "y": high, "low": low})
     series.append({**style, "kind": kind, "x": steps, "y": [fmean(some) for some in values]})
     return series

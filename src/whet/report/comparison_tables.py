@@ -32,7 +32,8 @@ class Grid:
 def grids(comparison: Comparison) -> list[Grid]:
     """What differs, the results, the paired differences, and settings of some arms alone. Empty ones are left out."""
     everywhere, of_some = _settings(comparison)
-    return [grid for grid in (everywhere, _results(comparison), _differences(comparison), of_some) if grid.rows]
+    tables = (everywhere, _results(comparison), _by_seed(comparison), _differences(comparison), of_some)
+    return [grid for grid in tables if grid.rows]
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
@@ -90,6 +91,22 @@ def _results(comparison: Comparison) -> Grid:
     note += "Mean over seeds ± half the width of its 95 % t interval." if several else ""
     heads = ("arm", report_spec.who, *(column.title for column in columns))
     return Grid("Results", heads, tuple(rows) if columns else (), 2, note.strip())
+
+
+def _by_seed(comparison: Comparison) -> Grid:
+    """The headline's value of each seed, where one arm has several. Of more arms, the differences say it by seed."""
+    [arm, *others], column = comparison.arms, comparison.headline
+    seeds = list(dict.fromkeys(arm.seeds))
+    if others or column is None or len(seeds) < 2:
+        return Grid("", (), ())
+    rows = []
+    for row in comparison.rows_of(arm):
+        values = arm.values(row, column.key)
+        if values:
+            cells = (shown(column, values[seed]) if seed in values else "–" for seed in seeds)
+            rows.append((row_title(comparison.report_spec, row), *cells))
+    heads = (comparison.report_spec.who, *(f"seed {seed}" for seed in seeds))
+    return Grid(f"{column.title} by seed", heads, tuple(rows))
 
 
 def _differences(comparison: Comparison) -> Grid:

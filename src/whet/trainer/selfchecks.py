@@ -213,7 +213,8 @@ def _still(learnt: Learnt) -> list[Finding]:
     if not learnt.grad_norm:
         cause = "its gradient is 0: look whether the weights are frozen, and whether the loss clips every token"
     else:
-        cause = f"a learning rate of {learnt.rate:g} is too small for their type: raise it, or set dtype=float32"
+        wider = f"{learnt.policy}.dtype=float32"
+        cause = f"a learning rate of {learnt.rate:g} is too small for their type: raise it, or set {wider}"
     return [Finding("weights_still", "warning", f"{text}, and {cause}")]
 
 
