@@ -200,13 +200,13 @@ def _partial_row(rights: Sequence[Outcome]) -> Row | None:
 
 
 def _floor_row(scale: _Scale) -> Row | None:
-    """Whether a grader gives wrong replies most of what golden ones get. None: it does not.
+    """Whether a grader gives wrong replies half of what golden ones get, or more. None: it does not.
 
     All else is measured from there, so no other line tells of it.
     """
     if scale.wrong < HIGH_FLOOR * scale.golden:
         return None
-    advice = "a wrong reply gets half of the reward or more, so little of it is for the answer: give less for form and work"
+    advice = "a wrong reply gets half of the reward or more, so little is for the answer: give less for form and work"
     return Row("wrong gets little", f"{scale.wrong:.3g} against {scale.golden:.3g}", "note", advice)
 
 
