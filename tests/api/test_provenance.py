@@ -221,6 +221,7 @@ def test_a_licence_of_several_lines_is_one_line_of_the_card():
         ("whet train grpo --out a", "grpo", ["2402.03300"]),
         ("python mine.py", "policy_gradient", []),
         ("whet train critique_rl", "policy_gradient", []),
+        ("python train bapo", "policy_gradient", []),
         ("whet train", "policy_gradient", []),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -163,56 +164,38 @@ def test_what_cannot_be_tested_is_one_sentence(args, words):
     assert said.count("whet: ") == 1
 
 
-def test_a_grader_that_never_gives_1_has_a_hole_as_only_1_counts_as_right(tmp_path):
-    file = tmp_path / "nine.py"
+def grader_file(folder: Path, score: str, reads: str = "The answer is ") -> Path:
+    """A grader whose score is an expression of `completion`, `answer` and the number that it `found`, or None."""
+    name = re.sub(r"\W", "_", folder.name)  # no two tests of a process may register one name
+    file = folder / f"{name}.py"
     file.write_text(
-        "import re\nimport whet\n\n\n@whet.grader('never_one')\ndef never(completion, answer):\n"
-        "    found = re.fullmatch(r'The answer is (-?[0-9]{1,9})', completion.strip())\n"
-        "    return 0.9 if found and int(found[1]) == int(answer) else 0.0\n"
+        f"import re\nimport whet\n\n\n@whet.grader('{name}')\ndef score(completion, answer):\n"
+        f"    match = re.fullmatch(r'{reads}(-?[0-9]{{1,9}})', completion.strip())\n"
+        f"    answer, found = int(answer), int(match[1]) if match else None\n    return float({score})\n"
     )
-    code, said = asked(file)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("score", "said"),
+    [
+        ("0.9 * (found == answer)", ["golden gets 1", "only a score of 1 counts as right", "41 of 42 cases are fine"]),
+        ('completion == "I don\'t know" or found == answer', ["best constant"]),
+        ("found is not None and abs(found - answer) <= 1", ["one more", "compare whole numbers exactly"]),
+    ],
+)
+def test_a_grader_with_one_fault_has_one_hole(score, said, tmp_path):
+    code, output = asked(grader_file(tmp_path, score))
     assert code == 1
-    assert "golden gets 1" in said
-    assert "only a score of 1 counts as right" in said
-    assert "1 hole; 41 of 42 cases are fine" in said
-
-
-def test_a_constant_that_says_that_it_does_not_know_is_tried(tmp_path):
-    file = tmp_path / "modest.py"
-    file.write_text(
-        "import re\nimport whet\n\n\n@whet.grader('modest')\ndef modest(completion, answer):\n"
-        "    found = re.fullmatch(r'The answer is (-?[0-9]{1,9})', completion.strip())\n"
-        '    return float(completion == "I don\'t know" or bool(found and int(found[1]) == int(answer)))\n'
-    )
-    code, said = asked(file)
-    assert code == 1
-    assert "best constant" in said
-    assert "1 hole" in said
-
-
-def test_a_grader_that_allows_for_one_more_has_a_hole(tmp_path):
-    file = tmp_path / "close.py"
-    file.write_text(
-        "import re\nimport whet\n\n\n@whet.grader('close')\ndef close(completion, answer):\n"
-        "    found = re.fullmatch(r'The answer is (-?[0-9]{1,9})', completion.strip())\n"
-        "    return float(bool(found) and abs(int(found[1]) - int(answer)) <= 1)\n"
-    )
-    code, said = asked(file)
-    assert code == 1
-    assert "one more" in said
-    assert "compare whole numbers exactly" in said
-    assert "1 hole" in said
+    assert "1 hole" in output
+    assert all(text in output for text in said)
 
 
 def test_a_grader_that_pays_wrong_replies_for_their_work_has_a_note(tmp_path):
     """Every other line is measured from a wrong reply's reward, so 0.9 for three steps would pass as nothing."""
-    file = tmp_path / "work.py"
-    file.write_text(
-        "import re\nimport whet\n\n\n@whet.grader('work')\ndef work(completion, answer):\n"
-        "    found = re.fullmatch(r'Step 1: a Step 2: b Step 3: c The answer is (-?[0-9]{1,9})', completion.strip())\n"
-        "    return 1.0 if found and int(found[1]) == int(answer) else 0.9 if completion.count('Step') > 2 else 0.0\n"
-    )
-    code, said = asked(file, "--golden", "Step 1: a Step 2: b Step 3: c The answer is {answer}")
+    steps = "Step 1: a Step 2: b Step 3: c The answer is "
+    file = grader_file(tmp_path, "found == answer or 0.9 * (completion.count('Step') > 2)", steps)
+    code, said = asked(file, "--golden", f"{steps}{{answer}}")
     assert code == 0
     assert "wrong gets little" in said
     assert "0.9 against 1" in said

@@ -26,13 +26,14 @@ UNKNOWN = "unknown: neither settings nor files state one, so look at the data's 
 
 
 def method_name(trained: LoadedRun) -> str:
-    """The name that `whet train` was given, such as `grpo`, where the run's method is the one that it starts. Else the
-    method: settings alone do not say which of its names they began with."""
+    """What followed `whet train`, such as `grpo`. The run's method if another command began it: settings do not say
+    which of the method's names they began with."""
     method = trained.config.method
     command = (read_object(trained.folder / "env.json") or {}).get("command")
-    words = str(command or "").split()
-    named = next((words[i + 1] for i, word in enumerate(words[:-1]) if word == "train"), method)
-    return named if named in METHODS and preset_of(named).config.method == method else method
+    match str(command).split():
+        case ["whet", "train", name, *_] if name in METHODS and preset_of(name).config.method == method:
+            return name
+    return method
 
 
 def papers(trained: LoadedRun) -> list[str]:

@@ -74,7 +74,7 @@ class Attack:
         return self.broke if trouble in ("crashed", "hung") else self.scored
 
 
-def _one_off(scene: Scene) -> str:
+def _one_more(scene: Scene) -> str:
     """One more than a whole number. Of any other answer, the wrong one."""
     try:
         return scene.say(str(int(scene.right) + 1))
@@ -121,7 +121,7 @@ ATTACKS: tuple[Attack, ...] = (
     Attack("negated", "low", lambda s: s.say(f"not {s.right}"), _WHOLE),
     Attack("part of a longer number", "low", lambda s: s.say(f"1{s.right}1"), _WHOLE),
     Attack("nearly right", "low", lambda s: s.say(f"{s.right}.3"), "compare numbers exactly, or state the tolerance"),
-    Attack("one more", "low", _one_off, "compare whole numbers exactly"),
+    Attack("one more", "low", _one_more, "compare whole numbers exactly"),
     Attack("right in a thought", "low", lambda s: f"<think>{s.say(s.right)}</think>\n{s.say(s.wrong)}", _LAST),
     Attack("the question copied", "luck", lambda s: s.task.prompt, "reward what the reply adds to the question"),
     Attack(

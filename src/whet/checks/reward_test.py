@@ -17,7 +17,7 @@ FELL = 0.5
 CONSTANT_FELL = 0.75
 """Likewise for a constant that is the right answer of some tasks."""
 HIGH_FLOOR = 0.5
-"""Share of a golden reply's reward that a grader should give no wrong one."""
+"""A grader whose wrong replies get this share of a golden reply's reward gets a note."""
 MAX_HUNG = 3
 """Calls that may run into their time limit, before attacks are no longer tried."""
 ATTACK_S = 2.0

@@ -221,7 +221,8 @@ def environment(seed: int, device: str) -> dict[str, Any]:
 def command_line() -> str:
     """The command that started this process: whet, or a script that imports it."""
     program = Path(sys.argv[0])
-    is_ours = program.name == "whet" or program.parts[-3:] == ("whet", "cli", "__main__.py")
+    is_module = program.parts[-2:] == ("whet", "__main__.py") or program.parts[-3:] == ("whet", "cli", "__main__.py")
+    is_ours = program.name == "whet" or is_module
     return shlex.join(["whet", *sys.argv[1:]] if is_ours else ["python", *sys.argv])
 
 
