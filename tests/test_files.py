@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.disk import real_fsync
-from whet.files import sync, whole_folder, write_atomic, write_link, write_new
+from whet.files import sync, whole_folder, write_atomic, write_link
 
 
 def test_a_file_is_replaced_whole_and_nothing_is_left_aside(tmp_path):
@@ -29,13 +29,6 @@ def test_a_link_is_replaced_and_not_followed(tmp_path):
     write_atomic(tmp_path / "file", b"new")
     assert outside.read_bytes() == b"precious"
     assert not (tmp_path / "file").is_symlink()
-
-
-def test_a_new_file_is_never_written_over_another(tmp_path):
-    assert write_new(tmp_path / "file", b"first")
-    assert not write_new(tmp_path / "file", b"second")
-    assert (tmp_path / "file").read_bytes() == b"first"
-    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_a_link_leads_to_its_new_target_at_once(tmp_path):

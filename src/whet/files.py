@@ -26,22 +26,6 @@ def write_atomic(path: Path, content: bytes) -> None:
     sync([path.parent])
 
 
-def write_new(path: Path, content: bytes) -> bool:
-    """Writes a file as `write_atomic` does, unless one is there.
-
-    Returns: whether it was written.
-    Raises: OSError, with nothing left aside.
-    """
-    with _aside(path) as aside:
-        _write(aside, content)
-        try:
-            os.link(aside, path)
-        except FileExistsError:
-            return False
-    sync([path.parent])
-    return True
-
-
 def write_link(path: Path, target: Path) -> None:
     """Makes a symbolic link to a folder. It replaces a link that is there.
 

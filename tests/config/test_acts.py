@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 import pytest
 
+from support.idle import idle_keys
 from whet.config import Config, ConfigError, PerStep, Scheduled, check_all_read, describe, load
 from whet.config.acts import ActsAbove, ActsIf, ActsUnless, ActsWhen, AllOf, AnyOf, Inside, NoEffect
-from whet.config.effects import acts, idle_keys
+from whet.config.effects import acts
 from whet.config.reads import read_all
 
 

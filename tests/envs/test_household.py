@@ -17,12 +17,16 @@ import httpx
 import pytest
 
 from support.env_server import env_server
+from whet.config.environment_data import EnvironmentData
 from whet.envs import ENVIRONMENTS, EnvError
 from whet.envs.household.alfworld import ALFWORLD, GAMES, AlfWorld, group_of
 from whet.envs.household.environment import COOKINGWORLD, TWC, Household
 from whet.envs.household.items import LEVELS, item_of, splits
 from whet.envs.java import sendable
 from whet.envs.server.served import served_environments
+from whet.methods.environment_tasks import load_environment_tasks
+from whet.tasks.files import DataError
+from whet.trajectories.published import read_published
 
 DATA = Path(os.environ.get("WHET_DATA", "../shared/data")) / "agentgym/alfworld"
 HAS_GAMES = importlib.util.find_spec("textworld_express") is not None and shutil.which("java") is not None
@@ -292,6 +296,21 @@ def test_published_numbers_are_games(tmp_path):
     assert {name: len(items) for name, items in info.splits().items()} == {"train": 2420, "test": 200}
     with pytest.raises(EnvError, match="the items 0 to 2619"):
         env.reset(2620)
+    training_list = DATA.parent / "RL-ids/train/alfworld_train.json"
+    assert sorted(read_published(training_list, info.named_items)) == [("alfworld", item) for item in range(2420)]
+    with pytest.raises(DataError, match=r"record 1: .* is named after a trial of ALFWorld.*mappings=FOLDER"):
+        read_published(training_list)
+
+
+def test_a_run_trains_on_the_published_list_of_trials(tmp_path):
+    if not DATA.exists():
+        pytest.skip(f"{DATA} is not there: AgentGym's mappings are for tests only")
+    (tmp_path / GAMES).mkdir()
+    settings = {"alfworld": {"data": str(tmp_path), "mappings": str(DATA)}}
+    published = str(DATA.parent / "RL-ids/train/alfworld_train.json")
+    data = EnvironmentData(env="alfworld", settings=settings, train_items=[published], num_validation=20)
+    problems = load_environment_tasks(data)
+    assert [len(problems.tasks[split]) for split in ("train", "validation", "test")] == [2400, 20, 200]
 
 
 @with_alfworld

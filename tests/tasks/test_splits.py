@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from support.files import sums, write_jsonl
-from whet.config.effects import idle_keys
+from support.idle import idle_keys
 from whet.config.parts import SPLITS, FileData
 from whet.tasks.row_formats import DataError
 from whet.tasks.sources import load_files, load_measured

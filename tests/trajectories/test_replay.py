@@ -155,6 +155,8 @@ def test_a_file_is_summed_up(tmp_path):
     assert [env.num_closed for env in made] == [1]
     assert len(replay_file(path, info, limit=1).episodes) == 1
     assert len(replay_file(path, info, says="It is").differing) == 4
+    with pytest.raises(EnvError, match=r"counter does not take these settings \(.*'colour'"):
+        replay_file(path, INFO, colour="red")
 
 
 def test_a_replay_that_compares_nothing_is_an_error(tmp_path):

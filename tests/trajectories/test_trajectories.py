@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 
 from whet.envs.protocol import EnvError
 from whet.tasks.files import DataError
-from whet.trajectories.files import (
-    read_rollouts,
-    read_trajectories,
-    read_trials,
-    write_rollouts,
-    write_trajectories,
-)  # fmt: skip
+from whet.trajectories.files import read_trajectories, write_trajectories
 from whet.trajectories.records import Message, Trajectory, check, conversation, environment_of, item_number
 
 SAYS = ("Rules.", "OK.", "You see a key.", "Thought:\ntake\n\nAction:\npick up", "Done.")
@@ -53,15 +47,6 @@ def test_conversations_may_be_python_in_a_text(name, data_folder, tmp_path):
     rows = [row | {"conversations": repr(row["conversations"])} for row in json.loads(path.read_text())]
     (tmp_path / "literal.json").write_text(json.dumps(rows))
     assert read_trajectories(tmp_path / "literal.json") == read_trajectories(path)
-
-
-def test_alfworld_numbers_come_from_its_mappings(data_folder):
-    trials = read_trials(data_folder / "agentgym/alfworld/mappings_train.json")
-    rows = json.loads((data_folder / "agentgym/RL-ids/train/alfworld_train.json").read_text())
-    items = [row["item_id"] for row in rows]
-    assert sorted(item_number(item, trials) for item in items) == list(range(2420))
-    with pytest.raises(EnvError, match="named after a trial, not a number"):
-        item_number(items[0])
 
 
 def test_published_promises_are_ours_to_the_letter(data_folder):
@@ -112,15 +97,17 @@ def test_a_log_has_rewards_and_keeps_other_fields(tmp_path):
 
 def test_rollouts_have_numbers_and_roles(tmp_path):
     path = tmp_path / "0.json"
+    chat = [{"role": "assistant" if n % 2 else "user", "content": text} for n, text in enumerate(SAYS)]
+    system = {"role": "system", "content": "Be brief."}
+    rows = [{"item_id": 3, "conversations": each, "reward": 1} for each in (chat, [system, *chat])]
+    path.write_text(json.dumps(rows))
     plain = replace(ONE, messages=tuple(replace(each, loss=None) for each in ONE.messages), reward=1.0)
-    told = replace(plain, info={"system": "Be brief."})
-    write_rollouts(path, [plain, told])
-    row = json.loads(path.read_text())[0]
-    assert (row["item_id"], row["reward"], row["conversations"][0]) == (3, 1.0, {"role": "user", "content": "Rules."})
-    assert read_rollouts(path, "textcraft") == (plain, told)
-    path.write_text(json.dumps([{"item_id": "textcraft_3", "conversations": [], "reward": 0}]))
-    with pytest.raises(DataError, match=r"0\.json, record 1: item_id is 'textcraft_3', and rollouts have a whole"):
-        read_rollouts(path, "textcraft")
+    assert read_trajectories(path, "textcraft") == (plain, replace(plain, info={"system": "Be brief."}))
+    with pytest.raises(DataError, match=r"0\.json, record 1: item_id is the number 3, .* name it \(--env NAME of"):
+        read_trajectories(path)
+    path.write_text(json.dumps([rows[0] | {"item_id": -1}]))
+    with pytest.raises(DataError, match=r"0\.json, record 1: item_id is -1; write a whole number from 0"):
+        read_trajectories(path, "textcraft")
 
 
 @given(TEXTS, st.lists(TEXTS, min_size=1, max_size=5), st.booleans())

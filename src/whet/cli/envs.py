@@ -65,6 +65,7 @@ def list_environments(plugins: PluginsOption = None) -> None:
 @env_app.command(cls=PluginsCommand)
 def splits(
     name: NameArgument,
+    settings: Settings = None,
     train: Annotated[Path | None, typer.Option(help="A published list of item ids to train on.")] = None,
     test: Annotated[Path | None, typer.Option(help="A published list of item ids to test on.")] = None,
     plugins: PluginsOption = None,
@@ -81,7 +82,7 @@ def splits(
 
         from whet.trajectories.published import overlaps, read_numbers
 
-        info = _info(name, plugins)
+        info = _settled(_info(name, plugins), settings)
         table = Table(box=None, pad_edge=False, header_style="bold")
         for title in ("split", "items", "by subgroup"):
             table.add_column(title, justify="right" if title == "items" else "left")
@@ -93,7 +94,7 @@ def splits(
         if (train is None) != (test is None):
             raise usage("give both --train and --test, to see which items they share")
         if train is not None and test is not None:
-            numbers = [read_numbers(path) for path in (train, test)]
+            numbers = [read_numbers(path, info.named_items) for path in (train, test)]
             both = overlaps(*numbers)
             out.print(f"{both} of the {len(set(numbers[1]))} items of {test} are in {train} as well", highlight=False)
             if both:
@@ -165,7 +166,13 @@ def show(
     files: Annotated[list[Path], typer.Argument(metavar="FILE ...", help="Trajectories, or logs of episodes.")],
     to: Annotated[Path, typer.Option("--out", help="The page.")] = Path("episodes.html"),
     env: Annotated[
-        str, typer.Option("--env", metavar="NAME", help="Replay them in this environment, to draw each turn.")
+        str,
+        typer.Option(
+            "--env",
+            metavar="NAME",
+            help="Replay them in this environment, to draw each turn. Rollouts of AgentGym-RL's trainer, which have "
+            "numbers alone, are its items.",
+        ),
     ] = "",
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value of that environment.")] = None,
     limit: Annotated[int, typer.Option(help="The first so many of each file.")] = 200,
@@ -185,10 +192,11 @@ def show(
         info = _info(env, plugins) if env else None
         opened_env = _open_env(info, settings) if info is not None else None
         try:
+            info = _settled(info, settings) if info is not None else None
             rows = [
                 trace_row(trajectory, split=file.stem, env=opened_env, info=info)
                 for file in files
-                for trajectory in read_trajectories(file)[:limit]
+                for trajectory in read_trajectories(file, info.name if info is not None else "")[:limit]
             ]
         finally:
             if opened_env is not None:
@@ -271,6 +279,16 @@ def settings_of(arguments: list[str] | None) -> dict[str, Any]:
 
 def _open_env(info: EnvironmentInfo, arguments: list[str] | None) -> Environment:
     return made(info, settings_of(arguments))
+
+
+def _settled(info: EnvironmentInfo, arguments: list[str] | None) -> EnvironmentInfo:
+    """An environment's items under settings.
+
+    Raises: ConfigError where it does not take them.
+    """
+    if arguments:
+        _open_env(info, arguments).close()
+    return info.settled(settings_of(arguments))
 
 
 def made(info: EnvironmentInfo, settings: Mapping[str, Any]) -> Environment:

@@ -19,20 +19,6 @@ def acts(root: Config, key: str) -> bool:
     return why_idle(root, tuple(key.split("."))) is None
 
 
-def idle_keys(root: Config) -> dict[str, Idle]:
-    """By dotted key, the settings without effect. A part in which nothing has an effect is listed alone."""
-    return dict(_idle_below(root, root, ()))
-
-
-def _idle_below(root: Config, node: Config, at: Key) -> Iterator[tuple[str, Idle]]:
-    for name, value in node.__dict__.items():
-        key = (*at, name)
-        if reason := why_idle(root, key):
-            yield dotted(key), reason
-        elif isinstance(value, Config):
-            yield from _idle_below(root, value, key)
-
-
 def why_idle(root: Config, key: Key, pending: frozenset[str] = frozenset()) -> Idle | None:
     """Why a setting of a run has no effect with the other settings. None: it has one.
 

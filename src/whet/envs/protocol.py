@@ -164,6 +164,8 @@ class EnvironmentInfo:
     """The published subgroup of an item, such as TextCraft's depth."""
     item_ids: Mapping[str, str] = field(default_factory=dict)
     """Prefixes of published item names: `textcraft_12` is `{"textcraft": ""}`."""
+    named_items: Mapping[str, int] = field(default_factory=dict)
+    """Numbers of published item names that do not end in theirs, such as ALFWorld's of training."""
     published: PublishedItems | None = None
     """Its items that are upstream's, for `whet eval --env agenteval`. None: whet generated all of them."""
     parser: str = "react"

@@ -49,8 +49,9 @@ def load_environment_tasks(data: EnvironmentData) -> Problems:
     tasks: dict[str, list[Task]] = {"train": [], "validation": [], "test": []}
     check_settings(data)
     infos = load_infos(data)
-    named = _groups_by_env(infos, data.groups)
-    listed = {"train": _listed(data.train_items), "test": _listed(data.test_items)}
+    groups_by_env = _groups_by_env(infos, data.groups)
+    named_items = {name: item for info in infos.values() for name, item in info.named_items.items()}
+    listed = {"train": _listed(data.train_items, named_items), "test": _listed(data.test_items, named_items)}
     for items_by_env in listed.values():
         if strangers := sorted(items_by_env.keys() - data.shares.keys()):
             raise ConfigError(f"the lists have items of {', '.join(strangers)}, which data.env does not name: add it")
@@ -58,7 +59,7 @@ def load_environment_tasks(data: EnvironmentData) -> Problems:
     for name in data.shares:
         info = infos[name]
         splits = {split: items_by_env.get(name) or info.splits()[split] for split, items_by_env in listed.items()}
-        train, test = (_grouped(info, splits[split], named[name]) for split in ("train", "test"))
+        train, test = (_grouped(info, splits[split], groups_by_env[name]) for split in ("train", "test"))
         _check_items(
             info,
             data.settings.get(name, {}),
@@ -147,14 +148,16 @@ def _grouped(info: EnvironmentInfo, items: Sequence[int], groups: Sequence[str])
     return [item for item, group in group_of.items() if group in groups]
 
 
-def _listed(files: Sequence[str]) -> dict[str, list[int]]:
+def _listed(files: Sequence[str], named_items: Mapping[str, int]) -> dict[str, list[int]]:
     """The item numbers in files, by environment, each once.
 
+    Args:
+        named_items: as `EnvironmentInfo.named_items`, of all environments.
     Raises: DataError.
     """
     numbers_by_env: dict[str, dict[int, None]] = {}
     for file in files:
-        for name, number in read_published(file):
+        for name, number in read_published(file, named_items):
             numbers_by_env.setdefault(name, {})[number] = None
     return {name: list(numbers) for name, numbers in numbers_by_env.items()}
 

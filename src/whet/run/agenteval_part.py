@@ -163,7 +163,6 @@ class _PartRun:
                     episode,
                     self._part.info,
                     rules,
-                    source=POLICY,
                     env_seed=self._agent.env_seed(episode.task, 0),
                     format=format,
                 ),

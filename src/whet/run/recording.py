@@ -71,13 +71,12 @@ def is_by_rule(player: str) -> TypeGuard[ScriptedAgent]:
 
 
 def trajectory_of(
-    episode: Episode, info: EnvironmentInfo, rules: str, *, source: str, env_seed: int, format: str = "react"
+    episode: Episode, info: EnvironmentInfo, rules: str, *, env_seed: int, format: str = "react"
 ) -> Trajectory:
     """An agent's episode as a conversation, without the control tokens that a model wrote.
 
     Args:
         rules: the first message, whether or not the agent read it.
-        source: who acted.
         env_seed: the environment's seed. It is recorded, so that the episode can be replayed.
         format: of the replies. It is recorded where it is not that of AgentGym's files.
     """
@@ -91,7 +90,6 @@ def trajectory_of(
         ),
         reward=reward,
         success=info.is_success(reward),
-        source=source,
         info={ENV_SEED: env_seed} | ({} if format == "react" else {FORMAT: format}),
     )
 
@@ -183,7 +181,6 @@ def _record_chunk(rollouts: AgentRollouts, tasks: Sequence[Task], settings: Reco
                     episode,
                     info,
                     rollouts.openings.rules(info.name).rules,
-                    source=settings.player,
                     env_seed=seeds[task.id],
                     format=rollouts.config.format,
                 )

@@ -99,7 +99,6 @@ def expert_trajectories(
                     messages=conversation(rules, observations, replies),
                     reward=total,
                     success=success,
-                    source="expert",
                 )
 
 

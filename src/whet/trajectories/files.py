@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,8 @@ SETTING = "the trajectories"
 FIELDS = ("item_id", "conversations", "reward", "success")
 ROLES = {"user": "human", "assistant": "gpt"}
 """Speakers in rollouts."""
+SYSTEM = "system"
+"""The speaker before a rollout's first message, and the field of `Trajectory.info` that keeps its text."""
 MAX_NUMBER = 2**53
 
 
@@ -44,12 +45,15 @@ def records(path: Path, setting: str = SETTING) -> Iterator[tuple[str, dict[str,
         yield place, row
 
 
-def read_trajectories(path: str | Path) -> tuple[Trajectory, ...]:
-    """AgentTraj's list, or a log of evaluation or exploration (JSON lines, with reward and success), in file order.
+def read_trajectories(path: str | Path, environment: str = "") -> tuple[Trajectory, ...]:
+    """AgentTraj's list, a log of evaluation or exploration (with reward and success), or rollouts of the RL trainer.
 
+    Args:
+        environment: of rollouts, whose records have an item's number alone. It is not read where records name theirs.
+    Returns: the records of JSON or of JSON lines, in file order.
     Raises: DataError.
     """
-    return tuple(check(_trajectory(place, row), place) for place, row in records(Path(path)))
+    return tuple(check(_trajectory(place, row, environment), place) for place, row in records(Path(path)))
 
 
 def write_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> None:
@@ -57,65 +61,6 @@ def write_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> 
     path = Path(path)
     rows = [_row(check(trajectory, f"trajectory {number}")) for number, trajectory in enumerate(trajectories, 1)]
     write_rows(path, rows)
-
-
-def read_rollouts(path: str | Path, prefix: str) -> tuple[Trajectory, ...]:
-    """A log of the RL trainer, which has an item's number and not its environment's name.
-
-    Args:
-        prefix: of the items' names: `textcraft`, `lmrlgym_maze`.
-    """
-    trajectories = []
-    for place, row in records(Path(path)):
-        number = row.get("item_id")
-        if type(number) is not int or not 0 <= number < MAX_NUMBER:
-            raise DataError(f"{place}: item_id is {_short(number)}, and rollouts have a whole number from 0; write one")
-        chat, system = _conversation(place, row), None
-        if chat and isinstance(chat[0], dict) and chat[0].get("role") == "system":
-            system, chat = chat[0].get("content"), chat[1:]
-        messages = [_rollout_message(place, number, message) for number, message in enumerate(chat)]
-        info = {name: value for name, value in row.items() if name not in FIELDS}
-        if system is not None:
-            info["system"] = _text(place, system, "the system message")
-        reward, success = _reward(place, row), _success(place, row)
-        trajectory = Trajectory(
-            item_id=f"{prefix}_{number}", messages=tuple(messages), reward=reward, success=success, info=info
-        )
-        trajectories.append(check(trajectory, place))
-    return tuple(trajectories)
-
-
-def write_rollouts(path: str | Path, trajectories: Iterable[Trajectory]) -> None:
-    """The `loss` of messages has no place in such a file."""
-    names = {who: role for role, who in ROLES.items()}
-    rows = []
-    for number, trajectory in enumerate(trajectories, 1):
-        check(trajectory, f"trajectory {number}")
-        info = dict(trajectory.info)
-        chat = [{"role": "system", "content": info.pop("system")}] if "system" in info else []
-        chat += [{"role": names[message.who], "content": message.text} for message in trajectory.messages]
-        row: dict[str, Any] = {
-            "item_id": item_number(trajectory.item_id),
-            "conversations": chat,
-            "reward": trajectory.reward,
-        }
-        rows.append(row | ({} if trajectory.success is None else {"success": trajectory.success}) | info)
-    write_rows(Path(path), rows)
-
-
-def read_trials(path: str | Path, *, first: int = 0) -> Mapping[str, int]:
-    """Numbers of ALFWorld's training items by their names, from its file of mappings.
-
-    Args:
-        first: is added to each number.
-    """
-    numbers = {}
-    for place, row in records(Path(path)):
-        number, kind, trial = (row.get(name) for name in ("item_id", "task_type", "task_id"))
-        if type(number) is not int or not isinstance(kind, str) or not isinstance(trial, str):
-            raise DataError(f"{place}: expected item_id (a number), task_type and task_id; write all three")
-        numbers[f"{kind}_{trial}"] = number + first
-    return numbers
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -152,14 +97,21 @@ def _joined(lines: Sequence[str]) -> str:
     return "\n" + ",\n".join(lines) + "\n" if lines else ""
 
 
-def _trajectory(place: str, row: Mapping[str, Any]) -> Trajectory:
-    chat = _conversation(place, row)
+def _trajectory(place: str, row: Mapping[str, Any], environment: str) -> Trajectory:
+    chat, info = _conversation(place, row), {name: value for name, value in row.items() if name not in FIELDS}
+    if type(row.get("item_id")) is int:
+        item_id, read = _rollout_item(place, row["item_id"], environment), _rollout_message
+        if chat and isinstance(chat[0], dict) and chat[0].get("role") == SYSTEM:
+            info[SYSTEM] = _text(place, chat[0].get("content"), "the system message")
+            chat = chat[1:]
+    else:
+        item_id, read = item_id_of(place, row), message_of
     return Trajectory(
-        item_id=item_id_of(place, row),
-        messages=tuple(message_of(place, number, message) for number, message in enumerate(chat)),
+        item_id=item_id,
+        messages=tuple(read(place, number, message) for number, message in enumerate(chat)),
         reward=_reward(place, row),
         success=_success(place, row),
-        info={name: value for name, value in row.items() if name not in FIELDS},
+        info=info,
     )
 
 
@@ -185,6 +137,17 @@ def _conversation(place: str, row: Mapping[str, Any]) -> list[Any]:
     if not isinstance(chat, list):
         raise DataError(f"{place}: conversations is {_short(chat)}; write a list of messages")
     return chat
+
+
+def _rollout_item(place: str, number: int, environment: str) -> str:
+    if not environment:
+        raise DataError(
+            f"{place}: item_id is the number {_short(number)}, as in rollouts, and does not say its environment; name "
+            "it (--env NAME of `whet env show` and `whet env replay`), or write an item such as 'textcraft_12'"
+        )
+    if not 0 <= number < MAX_NUMBER:
+        raise DataError(f"{place}: item_id is {_short(number)}; write a whole number from 0")
+    return f"{environment}_{number}"
 
 
 def _rollout_message(place: str, number: int, content: Any) -> Message:
@@ -236,8 +199,3 @@ def _short(value: Any) -> str:
         return "missing"
     text = repr(value) if isinstance(value, str | int | float | bool) else type(value).__name__
     return text if len(text) < 80 else f"{text[:80]}..."
-
-
-def with_source(trajectories: Iterable[Trajectory], source: str) -> tuple[Trajectory, ...]:
-    """The same trajectories, as episodes of `source`."""
-    return tuple(replace(trajectory, source=source) for trajectory in trajectories)

@@ -40,16 +40,6 @@ class SftRow:
     pieces: tuple[Piece, ...]
 
 
-def sft_messages(trajectory: Trajectory) -> tuple[tuple[dict[str, str], bool], ...]:
-    """The messages of a chat, each with whether it trains.
-
-    The model's messages train unless their `loss` is False. In published files it is False for the promise.
-    """
-    return tuple(
-        ({"role": ROLES[message.who], "content": message.text}, message.trains) for message in trajectory.messages
-    )
-
-
 def piece_mask(pieces: Sequence[Piece]) -> tuple[bool, ...]:
     """True for the tokens of pieces that train. The prompt's are among them, all False."""
     return tuple(kind in TRAINED for kind, length in pieces for _ in range(length))

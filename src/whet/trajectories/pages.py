@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from whet.envs.formats import PARSERS
@@ -17,17 +17,15 @@ def trace_row(
     split: str = "",
     env: Environment | None = None,
     info: EnvironmentInfo | None = None,
-    trials: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """A stored episode as a trace.
 
     Args:
         env: replays the episode (synchronously), so that each turn has its picture and reward; needs `info`. None: only
             stored data is shown.
-        trials: see `item_number`.
     """
     messages = trajectory.messages
-    seen = _replayed(trajectory, env, info, trials) if env is not None and info is not None else []
+    seen = _replayed(trajectory, env, info) if env is not None and info is not None else []
     turns: list[dict[str, Any]] = []
     for message in messages[FIRST_REPLY:]:
         is_agent = message.who == "gpt"
@@ -48,12 +46,10 @@ def trace_row(
     }  # fmt: skip
 
 
-def _replayed(
-    trajectory: Trajectory, env: Environment, info: EnvironmentInfo, trials: Mapping[str, int] | None
-) -> Sequence[dict[str, Any]]:
+def _replayed(trajectory: Trajectory, env: Environment, info: EnvironmentInfo) -> Sequence[dict[str, Any]]:
     """Picture, reward and note of each turn, up to the environment's end."""
     parse, turns = PARSERS.get(parser_name(trajectory, info)), list[dict[str, Any]]()
-    begun: Any = env.reset(item_number(trajectory.item_id, trials), seed=trajectory.env_seed(0))
+    begun: Any = env.reset(item_number(trajectory.item_id, info.named_items), seed=trajectory.env_seed(0))
     picture = begun[1].get(PICTURE)
     for reply in trajectory.replies():
         parsed, turn = parse(reply), dict[str, Any]()

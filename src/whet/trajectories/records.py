@@ -53,8 +53,6 @@ class Trajectory:
     reward: float | None = None
     """Of the episode. None: not recorded."""
     success: bool | None = None
-    source: str = ""
-    """Whose episode it is, such as `expert` or the name of a policy."""
     info: Mapping[str, Any] = field(default_factory=dict)
     """Other fields of the record, as JSON has them."""
     tools: str = ""
@@ -142,18 +140,21 @@ def environment_of(item_id: str) -> str:
     return name.removeprefix("lmrlgym_").removeprefix("tool_")
 
 
-def item_number(item_id: str, trials: Mapping[str, int] | None = None) -> int:
+def item_number(item_id: str, named_items: Mapping[str, int] | None = None) -> int:
     """An item's number: what follows the last underscore.
 
     Args:
-        trials: numbers of ALFWorld's training items, which are named after a trial (`files.read_trials`).
+        named_items: as `EnvironmentInfo.named_items`.
     Raises: EnvError where there is no number.
     """
-    if trials and item_id in trials:
-        return trials[item_id]
+    if named_items and item_id in named_items:
+        return named_items[item_id]
     tail = item_id.rpartition("_")[2]
     if TRIAL in item_id:
-        raise EnvError(f"{item_id!r} is named after a trial, not a number: give the file of numbers by trial as well")
+        raise EnvError(
+            f"{item_id[:200]!r} is named after a trial of ALFWorld, not a number: give its settings "
+            "data=FOLDER and mappings=FOLDER (of a run: data.settings.alfworld), which number the trials"
+        )
     if not (tail.isascii() and tail.isdigit() and len(tail) < 19):
         raise EnvError(f"{item_id[:200]!r} does not end in an item's number; write names such as 'textcraft_12'")
     return int(tail)

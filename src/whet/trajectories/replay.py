@@ -16,6 +16,7 @@ from whet.envs.formats import PARSERS
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
 from whet.envs.registry import ENVIRONMENTS
 from whet.envs.retries import CLOSE_S, close_within
+from whet.envs.user_environment import refused_settings
 from whet.errors import WhetError
 from whet.tasks.files import DataError
 from whet.trajectories.files import read_trajectories
@@ -160,7 +161,6 @@ def replay_file(
     *,
     how: Comparison | None = None,
     limit: int | None = None,
-    trials: Mapping[str, int] | None = None,
     seed: int = 0,
     **settings: Any,
 ) -> ReplaySummary:
@@ -170,7 +170,6 @@ def replay_file(
         environment: or its name.
         how: None: the environment's entry in COMPARISONS, or else everything has to be equal.
         limit: replay at most this many. None: all.
-        trials: see `item_number`.
         seed: of episodes whose records have none.
         settings: of the environment, such as a folder of recipes.
     Raises: DataError for the file; EnvError where no environment can be made; NothingCompared where none of the
@@ -178,11 +177,15 @@ def replay_file(
     """
     info = ENVIRONMENTS.get(environment) if isinstance(environment, str) else environment
     how = how or COMPARISONS.get(info.name, Comparison())
-    trajectories = read_trajectories(path)[:limit]
+    trajectories = read_trajectories(path, info.name)[:limit]
     _check_items(path, trajectories, info)
-    env = info.make(**settings)
     try:
-        episodes = asyncio.run(_replay_all(trajectories, env, info, how, trials, seed))
+        info = info.settled(settings)
+        env = info.make(**settings)
+    except TypeError as error:
+        raise EnvError(refused_settings(info, error)) from error
+    try:
+        episodes = asyncio.run(_replay_all(trajectories, env, info, how, seed))
     finally:
         close_within([env.close], CLOSE_S)
     _check_compared(path, info, episodes)
@@ -213,13 +216,12 @@ async def _replay_all(
     env: Environment,
     info: EnvironmentInfo,
     how: Comparison,
-    trials: Mapping[str, int] | None,
     seed: int,
 ) -> tuple[Replayed, ...]:
     episodes = []
     for trajectory in trajectories:
         try:
-            number = item_number(trajectory.item_id, trials)
+            number = item_number(trajectory.item_id, info.named_items)
             episodes.append(await _replay(trajectory, env, info, how, number, seed))
         except EnvError as error:
             episodes.append(_refused(trajectory, str(error)))

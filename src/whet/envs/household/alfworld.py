@@ -217,10 +217,11 @@ def splits() -> Mapping[str, Sequence[int]]:
 
 
 def of_settings(settings: Mapping[str, Any]) -> EnvironmentInfo:
-    """With a user's games: their kinds of task as subgroups."""
+    """With a user's games: their kinds of task as subgroups, and their names, which published training lists have."""
     games = AlfWorld(**settings)._games
     parts = {"train": range(NUM_TRAIN), "test": range(NUM_TRAIN, len(games))}
-    return replace(ALFWORLD, splits=lambda: parts, group=lambda item: group_of(games[item]))
+    named_items = {f"{game.parts[-3]}_{game.parts[-2]}": item for item, game in enumerate(games)}
+    return replace(ALFWORLD, splits=lambda: parts, group=lambda item: group_of(games[item]), named_items=named_items)
 
 
 ALFWORLD = EnvironmentInfo(

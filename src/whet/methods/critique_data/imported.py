@@ -138,6 +138,6 @@ def _add_trajectory(answers: ImportedAnswers, trajectory: Trajectory, place: str
             response="\n".join(" ".join(line.split()) for line in lines),
             right=trajectory.success if trajectory.success is not None else (trajectory.reward or 0) > 0,
             source="trajectory",
-            policies={"actor": trajectory.source} if trajectory.source else {},
+            policies={},
         )
     )
