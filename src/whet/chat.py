@@ -98,6 +98,13 @@ def keep_stop_ids(tokenizer: ChatTokenizer, ids: Collection[int]) -> None:
     vars(tokenizer)[STOP_IDS] = frozenset(ids)
 
 
+def end_marks(tokenizer: ChatTokenizer) -> list[str]:
+    """The tokens that end a reply: the tokenizer's own, and those of `keep_stop_ids`."""
+    added, stop_ids = tokenizer.added_tokens_decoder, vars(tokenizer).get(STOP_IDS, frozenset())
+    marks = {tokenizer.eos_token, *(added[index].content for index in stop_ids if index in added)}
+    return sorted(mark for mark in marks if mark)
+
+
 def render(
     tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, str]], prefill: str = "", tools: str = ""
 ) -> tuple[int, ...]:

@@ -8,12 +8,12 @@ loss that predicts token t + 1 from token t takes `mask[1:]`.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
 from typing import Literal
 
-from whet.chat import ChatTokenizer, Part, Voice, encode_parts, template_text, text_ids
+from whet.chat import ChatTokenizer, Part, Voice, encode_parts, end_marks, template_text, text_ids
 from whet.tasks.files import DataError
 from whet.tool_calls import TOOL, has_call
 from whet.trajectories.records import FIRST_OBSERVATION, Message, Trajectory
@@ -45,29 +45,18 @@ def piece_mask(pieces: Sequence[Piece]) -> tuple[bool, ...]:
     return tuple(kind in TRAINED for kind, length in pieces for _ in range(length))
 
 
-def sft_row(
-    trajectory: Trajectory,
-    tokenizer: ChatTokenizer,
-    *,
-    max_tokens: int | None = None,
-    end_marks: Collection[str] | None = None,
-) -> SftRow:
+def sft_row(trajectory: Trajectory, tokenizer: ChatTokenizer) -> SftRow:
     """A trajectory's tokens by a chat template, and which of them train.
 
     The ids are those of a rollout. An answer is tokenized by itself, as a model writes it after its prompt. Everything
     between two answers is tokenized as one text. Messages never become control tokens (see `whet.chat`).
 
-    Args:
-        max_tokens: the row is cut there. None: whole.
-        end_marks: the marks that may end an answer. None: the tokenizer's end of sequence; some chat templates end a
-            turn otherwise. Empty: answers have no end to learn.
     Raises: DataError where the template does not write messages one after another, or ends an answer in another way.
     """
     ids: list[int] = []
     pieces: list[Piece] = []
     num_prompt = 0
-    marks = {tokenizer.eos_token} if end_marks is None else set(end_marks)
-    spans = _spans(trajectory, tokenizer, sorted(mark for mark in marks if mark))
+    spans = _spans(trajectory, tokenizer, end_marks(tokenizer))
     for _, together in groupby(spans, key=lambda span: span.stretch):
         stretch = list(together)
         stretch_ids, lengths = _encoded(tokenizer, [(span.text, span.voice) for span in stretch])
@@ -77,8 +66,8 @@ def sft_row(
         num_prompt += sum(length for length, is_prompt in zip(lengths, prompt, strict=True) if is_prompt)
     return SftRow(
         item_id=trajectory.item_id,
-        ids=tuple(ids[:max_tokens]),
-        mask=piece_mask(pieces)[:max_tokens],
+        ids=tuple(ids),
+        mask=piece_mask(pieces),
         num_prompt=num_prompt,
         pieces=tuple(pieces),
     )
@@ -97,7 +86,7 @@ class _Span:
     """Neighbours of one stretch are encoded as one text."""
 
 
-def _spans(trajectory: Trajectory, tokenizer: ChatTokenizer, end_marks: Sequence[str]) -> Iterator[_Span]:
+def _spans(trajectory: Trajectory, tokenizer: ChatTokenizer, marks: Sequence[str]) -> Iterator[_Span]:
     """The spans of a conversation. An answer and the end mark that trains each have a separate stretch."""
     frames, texts = _parted(trajectory, tokenizer)
     stretch = 0
@@ -111,11 +100,12 @@ def _spans(trajectory: Trajectory, tokenizer: ChatTokenizer, end_marks: Sequence
         voice: Voice = "assistant" if message.who == "gpt" else "outside"
         yield _Span(number, _kind(message, is_prompt), text, voice, stretch)
         stretch += is_written
-        end, frames[number + 1] = _parted_end(frames[number + 1], end_marks)
-        if message.trains and end_marks and not end:
+        end, frames[number + 1] = _parted_end(frames[number + 1], marks)
+        if message.trains and marks and not end:
             raise DataError(
                 f"{trajectory.item_id}, message {number}: the chat template ends an answer by "
-                f"{frames[number + 1][:40]!r}, not by {' or '.join(end_marks)}; name its own end mark in end_marks"
+                f"{frames[number + 1][:40]!r}, not by {' or '.join(marks)}; add its own end mark to eos_token_id "
+                "in generation_config.json"
             )
         yield _Span(number, "end" if message.trains else frame, end, "template", stretch)
         stretch += is_written
@@ -143,9 +133,9 @@ def _kind(message: Message, is_prompt: bool) -> Kind:
     return "observation" if message.who == "human" else "untrained"
 
 
-def _parted_end(frame: str, end_marks: Sequence[str]) -> tuple[str, str]:
+def _parted_end(frame: str, marks: Sequence[str]) -> tuple[str, str]:
     """Splits the text after a message behind its end mark, if there is one. White space may stand before the mark."""
-    for mark in end_marks:
+    for mark in marks:
         before, end_mark, after = frame.partition(mark)
         if end_mark and not before.strip():
             return before + mark, after
