@@ -24,10 +24,11 @@ from typer.testing import CliRunner
 import whet
 from support.agent_model import agent_model
 from support.commands import Quiet, config_of, logged, same_bits
+from support.idle import idle_keys
 from whet.cli import app
 from whet.config import ConfigError, describe, load, to_yaml
 from whet.config.base import Config
-from whet.config.effects import acts, idle_keys
+from whet.config.effects import acts
 from whet.config.environment_data import EnvironmentData
 from whet.config.environments import SCRIPTED_AGENTS
 from whet.config.reads import forget_reads

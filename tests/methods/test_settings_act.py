@@ -12,11 +12,12 @@ import pytest
 from test_conformance import LATER, WHOLE, below, tiny, unread_of
 
 from support.commands import Quiet, config_of
+from support.idle import idle_keys
 from support.switches import directed, drawn, inner_keys, leaves, other_value, switches, whole
 from whet.config import Config, ConfigError, check_all_read
 from whet.config.acts import ActsIf, NoEffect
 from whet.config.base import dotted
-from whet.config.effects import acts, conditions_of, idle_keys, why_idle
+from whet.config.effects import acts, conditions_of, why_idle
 from whet.config.reads import forget_reads, read_all
 from whet.config.runs import RunConfig
 from whet.methods import METHODS
