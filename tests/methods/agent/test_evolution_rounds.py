@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from support.explored import explored_episode
+from whet.envs.household.alfworld import ALFWORLD
 from whet.methods.agent.evolution import Rounds, drawn, episode_rows, item_of, shown_items, some_of
 from whet.methods.rounds import in_epochs
 from whet.trainer.buffers import Store
@@ -43,8 +45,10 @@ def test_a_rounds_items_are_all_or_as_many_as_the_shares_say():
 
 def test_the_items_of_demonstrations_are_known_by_their_published_names():
     ids = ("lmrlgym_maze_3", "textcraft_3", "look_at_obj_in_light-x_trial_T20190908_043461")
-    messages = (Message("human", "h"),)
-    assert shown_items(Trajectory(item_id=each, messages=messages) for each in ids) == {("maze", 3), ("textcraft", 3)}
+    shown = [Trajectory(item_id=each, messages=(Message("human", "h"),)) for each in ids]
+    assert shown_items(shown) == {("maze", 3), ("textcraft", 3)}
+    infos = {"alfworld": replace(ALFWORLD, named_items={ids[2]: 7})}  # as a user's mappings number it
+    assert shown_items(shown, infos) == {("maze", 3), ("textcraft", 3), ("alfworld", 7)}
     assert item_of(TASKS[3]) == ("a", 3)
 
 

@@ -46,7 +46,7 @@ class AgentClone(AgentAlgorithm[AgentCloneConfig]):
             self.rows = cloned.rows
             run.info.append(cloned.info)
             run.warnings.extend(warnings + cloned.warnings)
-            run.warnings.extend(learnt_and_tested(shown_items(trajectories), run.tasks))
+            run.warnings.extend(learnt_and_tested(shown_items(trajectories, self.rollouts.infos), run.tasks))
             self.say_openings()
 
     def read_given(self) -> Given:

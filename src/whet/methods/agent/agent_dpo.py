@@ -68,7 +68,7 @@ class AgentDPO(AgentAlgorithm[AgentDPOConfig]):
                 notes.append(
                     f"pairs of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
                 )
-            self.run.warnings.extend(notes + learnt_and_tested(shown_items(shown), self.run.tasks))
+            self.run.warnings.extend(notes + learnt_and_tested(shown_items(shown, self.rollouts.infos), self.run.tasks))
         self.pairs = self.run.loop.store.rows(PAIRS)
         if run.trains:
             self.say_openings()

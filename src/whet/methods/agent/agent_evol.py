@@ -100,11 +100,9 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
         )
         self.base = [[row] for row in cloned.rows]
         self.run.info.append(cloned.info)
-        self.run.warnings.extend(
-            warnings + cloned.warnings + learnt_and_tested(shown_items(trajectories), self.run.tasks)
-        )
+        shown = shown_items(trajectories, self.rollouts.infos)
+        self.run.warnings.extend(warnings + cloned.warnings + learnt_and_tested(shown, self.run.tasks))
         if config.explore == "beyond":
-            shown = shown_items(trajectories)
             self.pool = [task for task in self.pool if item_of(task) not in shown]
         if not self.pool:
             raise ConfigError(

@@ -6,10 +6,11 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from whet.config.runs import Merge
 from whet.credit.views import joined
-from whet.envs.protocol import EnvError
+from whet.envs.protocol import EnvError, EnvironmentInfo
 from whet.evaluation.agents import reward_of, turns_of
 from whet.methods.environment_tasks import ENVIRONMENT, parts
 from whet.methods.rounds import RoundSamples, Rows, round_of
@@ -67,12 +68,19 @@ def drawn(tasks: Sequence[Task], shares: Mapping[str, float], count: int | None,
     return items
 
 
-def shown_items(trajectories: Iterable[Trajectory]) -> set[tuple[str, int]]:
-    """Environment and number of each item; of items that are named after a trial, which no task has, nothing."""
+def shown_items(
+    trajectories: Iterable[Trajectory], infos: Mapping[str, EnvironmentInfo] = MappingProxyType({})
+) -> set[tuple[str, int]]:
+    """Environment and number of each item; nothing of items that are named after a trial without a known number.
+
+    Args:
+        infos: the environments, which know the numbers of such names.
+    """
     items = set()
     for trajectory in trajectories:
+        env = trajectory.environment
         try:
-            items.add((trajectory.environment, item_number(trajectory.item_id)))
+            items.add((env, item_number(trajectory.item_id, infos[env].named_items if env in infos else None)))
         except EnvError:
             continue
     return items
