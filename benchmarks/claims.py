@@ -478,8 +478,8 @@ AGENTEVOL = System(
             result="new_worlds",
             premise=_four,
             leads=_of_four,
-            reason="rounds lead in academia in all five seeds, and are behind in maze in all five. Maze has 13 training "
-            "tasks, of which more cloning has demonstrations of all, and rounds of half ([by environment]"
+            reason="rounds lead in academia in all five seeds, and are behind in maze in all five. Maze has 13 "
+            "training tasks: more cloning has demonstrations of all, and rounds of half ([by environment]"
             "(agentevol.md#in-four-environments-at-once))",
         ),
     ],

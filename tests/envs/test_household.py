@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from support.commands import whet
 from support.env_server import env_server
 from whet.config.environment_data import EnvironmentData
 from whet.envs import ENVIRONMENTS, EnvError
@@ -29,6 +30,8 @@ from whet.tasks.files import DataError
 from whet.trajectories.published import read_published
 
 DATA = Path(os.environ.get("WHET_DATA", "../shared/data")) / "agentgym/alfworld"
+PLACES = {"train": "train", "test": "eval"}
+"""Folders of the published lists, by split."""
 HAS_GAMES = importlib.util.find_spec("textworld_express") is not None and shutil.which("java") is not None
 HAS_ALFWORLD = all(importlib.util.find_spec(name) is not None for name in ("textworld", "alfworld"))
 
@@ -298,6 +301,9 @@ def test_published_numbers_are_games(tmp_path):
         env.reset(2620)
     training_list = DATA.parent / "RL-ids/train/alfworld_train.json"
     assert sorted(read_published(training_list, info.named_items)) == [("alfworld", item) for item in range(2420)]
+    lists = [f"--{split}={DATA.parent / f'RL-ids/{place}/alfworld_{split}.json'}" for split, place in PLACES.items()]
+    shown = whet("env", "splits", "alfworld", f"data={tmp_path}", f"mappings={DATA}", *lists).stdout
+    assert "0 of the 200 items" in " ".join(shown.split())
     with pytest.raises(DataError, match=r"record 1: .* is named after a trial of ALFWorld.*mappings=FOLDER"):
         read_published(training_list)
 
