@@ -296,10 +296,13 @@ def _controls_of(tokenizer: ChatTokenizer) -> Controls:
 
 @lru_cache(maxsize=32)
 def _controls(tokenizer: ChatTokenizer, template: str, stop_ids: frozenset[int]) -> Controls:
-    """Special tokens, end tokens, and added tokens that the template writes or names, whatever their flag says."""
+    """Special tokens, end tokens, and added tokens that the template writes or names, whatever their flag says.
+
+    Args:
+        template, stop_ids: the tokenizer's, by which the cache tells when they have changed.
+    """
     added = {index: token for index, token in tokenizer.added_tokens_decoder.items() if token.content.strip()}
-    ends = {*filter(None, (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token))}
-    ends |= {added[index].content for index in stop_ids if index in added}
+    ends = {*filter(None, (tokenizer.bos_token, tokenizer.pad_token)), *end_marks(tokenizer)}
     unknown = _unknown_token(tokenizer)
     around = {added[index].content for index in _written_around(tokenizer, unknown) if index in added}
     around = {content for content in around if _looks_like_a_mark(content)}

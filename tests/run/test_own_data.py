@@ -111,6 +111,28 @@ def test_training_without_training_problems_says_what_is_missing(tmp_path, files
         prepare(config, Quiet(), RunFolder(tmp_path))
 
 
+def trained_on_in_turn(files, folder, *settings):
+    """The questions of a run's first steps, once round the training file."""
+    session = prepare(config_of("grpo", *settings_of(files), *SHORT, *settings), Quiet(), RunFolder(folder))
+    run = session.algorithm.run
+    assert [len(tasks) for tasks in run.tasks.values()] == [54, 6, 20]
+    num_steps = len(run.tasks["train"]) // 2
+    return [task.prompt for step in range(1, num_steps + 1) for task in run.next_tasks(step, 2)]
+
+
+def test_the_runs_seed_draws_the_order_of_the_training_questions(tmp_path, files):
+    files = {"train": files["train"], "test": write_jsonl(tmp_path / "t.jsonl", chain_rows(20, seed=4))}
+    in_file = trained_on_in_turn(files, tmp_path, "data.shuffle=false")
+    rows = [row["question"] for row in chain_rows(77)[:60]]
+    assert in_file == [question for question in rows if question in in_file]
+    assert in_file == trained_on_in_turn(files, tmp_path, "data.shuffle=false", "seed=8")
+    first, again = (trained_on_in_turn(files, tmp_path, "seed=7") for _ in range(2))
+    other = trained_on_in_turn(files, tmp_path, "seed=8")
+    assert first == again
+    assert len({tuple(order) for order in (in_file, first, other)}) == 3
+    assert sorted(first) == sorted(other) == sorted(in_file)
+
+
 @pytest.mark.parametrize(
     ("more", "key"),
     [

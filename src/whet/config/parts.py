@@ -466,6 +466,8 @@ class FileData(Config):
     """Likewise. Never used for training or for choosing a checkpoint."""
     limit: int | None = Field(None, ge=1)
     """Take only the first so many questions of each file. None: all."""
+    shuffle: bool = True
+    """Train on the questions in an order drawn by the run's seed. False: in the file's order, as a curriculum needs."""
 
     @model_validator(mode="after")
     def check_sources(self) -> Self:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import islice
+from random import Random
 from typing import TypeVar
 
 from transformers import AutoConfig
@@ -17,6 +19,7 @@ from whet.methods.environment_tasks import load_environment_tasks
 from whet.methods.registry import preset_of
 from whet.models.loading import device_of, reading
 from whet.models.places import resolve
+from whet.seeds import seed_of
 from whet.tasks.basics import make_basics
 from whet.tasks.chains import Chain, Split, sample_chains
 from whet.tasks.files import DataError
@@ -61,6 +64,21 @@ def load_tasks(data: AnyData) -> Problems:
         stream = sample_chains(split, SPLIT_SEED, min_steps=data.min_steps, max_steps=data.max_steps)
         tasks[split] = tuple(chain_task(chain) for chain in islice(stream, count))
     return Problems(tasks, f"chains of {data.min_steps} to {data.max_steps} operations on last digits")
+
+
+def load_training(data: AnyData, seed: int) -> Problems:
+    """All problems of a data config, those for training in the order in which a run takes them.
+
+    Args:
+        seed: of the run. It draws that order where `data.shuffle` asks for it, and decides nothing else.
+    Raises: DataError.
+    """
+    problems = load_tasks(data)
+    if not isinstance(data, FileData) or not data.shuffle:
+        return problems
+    train = list(problems.tasks["train"])
+    Random(seed_of(seed, "training questions")).shuffle(train)
+    return replace(problems, tasks={**problems.tasks, "train": tuple(train)})
 
 
 def measured_problems(data: AnyData, split: str, changed: Collection[str] | None) -> Problems:

@@ -34,7 +34,7 @@ from whet.models.prompts import Lengths, check_prompts
 from whet.rewards import REWARDS
 from whet.rollout.environments import Environments
 from whet.rollout.free import Arrivals
-from whet.run.data import load_grader, load_tasks
+from whet.run.data import load_grader, load_training
 from whet.run.selfchecks import policy_warnings
 from whet.run.worker import build, make_runtime
 from whet.run_folder.folder import RunFolder
@@ -207,7 +207,7 @@ def prepare(
     torch.manual_seed(config.seed)
     prompts = find_prompts(prompts_name)
     trains = measured is None
-    problems = measured or load_tasks(config.data)
+    problems = measured or load_training(config.data, config.seed)
     grader = load_grader(config.data)
     if isinstance(grader, UserGrader):
         grader.check(task for split in problems.tasks.values() for task in split)

@@ -158,7 +158,7 @@ class CritiqueDataConfig(RunConfig):
     steps: Literal["lines", "sentences"] = "lines"
     """What a step of a solution is: a line (GSM8K), or a sentence (MATH)."""
     num_questions: Annotated[int | None, _MAKES] = Field(60, ge=1)
-    """Training problems in use, the first ones. None: all."""
+    """Training problems in use, the first ones in the run's order. None: all."""
     ratio: Annotated[dict[str, float], _MAKES] = Field({"rg1": 1.0, "rg2": 1.0, "rg3": 1.0})
     """Of wrong solutions that are critiqued, by source; where one has too few, the others give fewer too. {}: all."""
     right_share: Annotated[float, _MAKES] = Field(0.5, ge=0)

@@ -89,7 +89,7 @@ class CritiqueLoopConfig(PolicyRunConfig):
     num_rounds: int = Field(3, ge=1, le=100)
     """Of exploring and learning (T)."""
     num_explored: int | None = Field(200, ge=1)
-    """The first so many training questions, the same in every round. None: all."""
+    """The first so many training questions in the run's order, the same in every round. None: all."""
     prompts_per_step: int = Field(40, ge=1)
     """Questions in a step of exploring."""
     num_samples: int = Field(5, ge=1)
