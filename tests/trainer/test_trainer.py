@@ -10,6 +10,7 @@ import torch
 
 from support.remote_engine import RemoteEngine
 from whet.config.parts import LearningConfig
+from whet.engines.agreement import AGAIN
 from whet.engines.local import LocalEngine
 from whet.errors import RunError
 from whet.models.policy import Policy
@@ -136,9 +137,7 @@ def test_a_probe_tells_weights_of_one_version_apart(trainer, factor):
     trainer.push(engine)
     with torch.no_grad():
         trainer.policy.model.model.norm.weight.mul_(factor)
-    with pytest.raises(
-        RunError, match=r"the logprobs of a probe differ by \S+ \(the largest difference, allowed 1e-04\)"
-    ):
+    with pytest.raises(RunError, match=r"the logprobs of a probe differ by \S+ \(the mean difference, allowed 5e-05\)"):
         check_weights(trainer, engine)
 
 
@@ -149,7 +148,8 @@ def test_the_smallest_usual_rate_shows_in_a_probe(random_policy):
     before = trainer.score(rows, token_budget=64)
     trainer.begin(imitation(LearningConfig(learning_rate=5e-7, final_share=1.0, minibatch_rows=1), 6))
     trainer.update(rows_of(random_policy), seed=0)
-    assert difference_of(random_policy, before, trainer.score(rows, token_budget=64)) > 1e-4
+    which, allowed = AGAIN[torch.float32]
+    assert difference_of(random_policy, before, trainer.score(rows, token_budget=64), which) > 2 * allowed
 
 
 def test_one_memory_is_not_scored(trainer, monkeypatch):
@@ -161,7 +161,5 @@ def test_one_memory_is_not_scored(trainer, monkeypatch):
 def test_sides_that_score_other_tokens_are_refused_in_a_sentence(random_policy):
     two, three = [torch.zeros(4), torch.zeros(2)], [torch.zeros(4), torch.zeros(3)]
     with pytest.raises(RunError, match="of row 2 of a probe the engine has 2 logprobs, and the trainer 3, so the run"):
-        difference_of(random_policy, two, three)
-    assert difference_of(random_policy, [torch.tensor([-1.0, -2.0])], [torch.tensor([-1.5, -2.0])]) == 0.5
-    random_policy.model.bfloat16()
-    assert difference_of(random_policy, [torch.tensor([-1.0, -2.0])], [torch.tensor([-1.5, -2.0])]) == 0.25
+        difference_of(random_policy, two, three, "mean")
+    assert difference_of(random_policy, [torch.tensor([-1.0, -2.0])], [torch.tensor([-1.5, -2.0])], "largest") == 0.5

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whet.engines.agreement import AGREEMENT, apart
+from whet.engines.agreement import AGAIN, apart
 from whet.engines.vllm_server import ServerError
 from whet.models.policy import Policy
 from whet.models.scoring import score
@@ -126,7 +126,8 @@ class _Check:
     who: str
 
     def weights(self, scored: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
-        difference, allowed = apart(scored, expected, self.policy.dtype), AGREEMENT[self.policy.dtype][1]
+        which, allowed = AGAIN[self.policy.dtype]
+        difference = apart(scored, expected, which)
         if not difference <= allowed:  # NaN is refused too
             why = "restart it (for tied embeddings by a later vLLM, which loads the head too)"
             if difference < LIKE_A_TYPE:
@@ -135,17 +136,17 @@ class _Check:
                 )
             raise ServerError(
                 f"{self.who} does not hold the weights of {self.policy.title}: logprobs of random prompts differ by "
-                f"{difference:.2g} nats (allowed {allowed:.0e}), {why}, and resume the run: its last checkpoint is "
-                "whole"
+                f"{difference:.2g} nats ({which}; allowed {allowed:.0e}), {why}, and resume the run: its last "
+                "checkpoint is whole"
             )
 
     def sampled(self, sampled: Sequence[Tensor], expected: Sequence[Tensor], temperature: float) -> None:
-        # Rounding of the logits counts more at a low temperature.
-        difference, allowed = apart(sampled, expected, self.policy.dtype), AGREEMENT[self.policy.dtype][1] / temperature
+        which, allowed = AGAIN[self.policy.dtype]
+        difference, allowed = apart(sampled, expected, which), allowed / temperature  # a low one magnifies rounding
         if not difference <= allowed:
             raise ServerError(
                 f"{self.who} gives other logprobs than those that it samples by at temperature {temperature:g}: they "
-                f"differ from the trainer's by {difference:.2g} nats (allowed {allowed:.0e}). Start it with "
+                f"differ from the trainer's by {difference:.2g} nats ({which}; allowed {allowed:.0e}). Start it with "
                 "--logprobs-mode processed_logprobs"
             )
 

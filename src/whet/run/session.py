@@ -355,8 +355,8 @@ def check_agreement(policy: Policy, session: Session) -> float:
     sampled = [torch.tensor(completion.logprobs) for completion in completions]
     scored = session.loop.trainer(policy.name).score(rows, token_budget=PROBE_BUDGET)
     products = session.algorithm.run.runtime.settings.products
-    difference = difference_of(policy, sampled, scored, products)
     which, allowed = agreement_of(policy.dtype, products)
+    difference = difference_of(policy, sampled, scored, which)
     if not difference <= allowed:  # NaN is refused too
         raise RunError(
             f"the engine's logprobs of policy {policy.name!r} differ from the trainer's by {difference:.2g} (the "

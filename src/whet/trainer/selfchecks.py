@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from whet.config.parts import WatchConfig
-from whet.engines.agreement import agreement_of, apart
+from whet.engines.agreement import AGAIN, Which, apart
 from whet.engines.protocol import Engine
 from whet.errors import RunError
 from whet.models.policy import Policy
@@ -235,13 +235,12 @@ def probe_rows(policy: Policy) -> list[Row]:
 
 
 def difference_of(
-    policy: Policy, engine_scores: Sequence[Tensor], trainer_scores: Sequence[Tensor], products: str = "float32"
+    policy: Policy, engine_scores: Sequence[Tensor], trainer_scores: Sequence[Tensor], which: Which
 ) -> float:
-    """The difference of two sides' logprobs on the same rows, in nats: the largest or the mean, see `agreement_of`.
+    """The difference of two sides' logprobs on the same rows, in nats (`whet.engines.agreement.apart`).
 
     Args:
         engine_scores, trainer_scores: [N_row] for each row.
-        products: what the engine computed its scores in.
     Raises: RunError where they do not score the same number of tokens.
     """
     for number, (sampled, scored) in enumerate(zip(engine_scores, trainer_scores, strict=True), 1):
@@ -251,7 +250,7 @@ def difference_of(
                 f"probe the engine has {len(sampled)} logprobs, and the trainer {len(scored)}, so the run would train "
                 "on credit for other tokens; try another transformers version"
             )
-    return apart(engine_scores, trainer_scores, policy.dtype, products)
+    return apart(engine_scores, trainer_scores, which)
 
 
 def check_weights(trainer: Trainer, engine: Engine) -> None:
@@ -273,8 +272,8 @@ def check_weights(trainer: Trainer, engine: Engine) -> None:
 
 def check_scores(policy: Policy, engine_scores: Sequence[Tensor], trainer_scores: Sequence[Tensor]) -> None:
     """Check that an engine scores a probe as the trainer does. Raises: RunError where it does not."""
-    difference = difference_of(policy, engine_scores, trainer_scores)
-    which, allowed = agreement_of(policy.dtype)
+    which, allowed = AGAIN[policy.dtype]
+    difference = difference_of(policy, engine_scores, trainer_scores, which)
     if not difference <= allowed:  # NaN is refused too
         how = f"the logprobs of a probe differ by {difference:.2g} (the {which} difference, allowed {allowed:.0e})"
         raise _apart(policy, how)
