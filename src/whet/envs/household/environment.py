@@ -8,7 +8,7 @@ give the same episode in any order and process; `seed` changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Literal, Self
 
@@ -107,7 +107,7 @@ class Household:
         if self._item < 0:
             raise EnvError("no game has begun: call reset(item) before gold_actions")
         if self._gold is None:
-            self._gold = self._running.gold_actions()
+            self._gold = _without_reopening(self._running.gold_actions())
         return self._gold
 
     @property
@@ -125,6 +125,22 @@ class Household:
     def _shown(self, text: str, said: Said, *, is_first: bool = False) -> str:
         has_list = self._lists == "all" or (is_first and self._lists == "first")
         return f"{text}\n{LISTED}{','.join(said.actions)}" if has_list else text
+
+
+def _without_reopening(actions: Sequence[str]) -> tuple[str, ...]:
+    """A way to the goal that opens nothing twice: the simulator's ways do, and it does not understand them then. Doors
+    stay, as rooms share their names."""
+    kept, opened = [], set[str]()
+    for action in actions:
+        verb, _, thing = action.partition(" ")
+        if verb == "open" and thing in opened:
+            continue
+        if verb == "open" and not thing.startswith("door "):
+            opened.add(thing)
+        elif verb == "close":
+            opened.discard(thing)
+        kept.append(action)
+    return tuple(kept)
 
 
 def expert(env: Household, *, seed: int = 0) -> Iterator[tuple[str, str]]:
