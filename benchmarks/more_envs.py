@@ -1,7 +1,7 @@
 """Environments of tools, SQL, search, a shop and households: who reaches their goals, steps a CPU second, and memory.
 
-    .venv/bin/python benchmarks/more_envs.py                             # an hour: textworld-express takes most of it
-    .venv/bin/python benchmarks/more_envs.py --only weather --steps 5000 # the others' results stay
+    .venv/bin/python benchmarks/more_envs.py                              # seven minutes
+    .venv/bin/python benchmarks/more_envs.py --only weather --steps 5000  # the others' results stay
 
 *success*: 200 test items, an episode each, within the usual turns, by the expert, by listed actions at random, and by
 the first listed action again and again. *speed* and *memory*: experts and random agents take turns over the training
