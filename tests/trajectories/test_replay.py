@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass, replace
 
@@ -11,9 +12,10 @@ from support.commands import whet
 from whet.envs.formats import ONLY_ONE
 from whet.envs.protocol import EnvError, EnvironmentInfo
 from whet.tasks.files import DataError
+from whet.trajectories import replay as replays
 from whet.trajectories.files import write_trajectories
-from whet.trajectories.records import Message, Trajectory
-from whet.trajectories.replay import Comparison, Difference, NothingCompared, replay, replay_file
+from whet.trajectories.records import Message, Trajectory, item_number
+from whet.trajectories.replay import Comparison, Difference, NothingCompared, replay_file
 
 GOAL = 3
 
@@ -69,6 +71,14 @@ def recorded(item, *turns, first="The count is {}."):
     return Trajectory(item_id=f"counter_{item}", messages=tuple(chat))
 
 
+EXACTLY = Comparison()
+
+
+def replay(trajectory, env, info, how=EXACTLY):
+    item = item_number(trajectory.item_id)
+    return asyncio.run(replays.replay(trajectory, env, info, how, item=item, seed=0))
+
+
 GOOD = recorded(1, ("up", "The count is 2."), ("look", "The count is 2."), ("up", "The count is 3."))
 
 
@@ -118,16 +128,16 @@ def test_a_problem_is_answered_and_not_sent():
 def test_replies_may_have_been_read_otherwise():
     dotted = recorded(0, ("up.", "The count is 0."))  # `cleaned` takes the full stop off
     assert not replay(dotted, Counter(), INFO).is_equal
-    assert replay(dotted, Counter(), INFO, how=Comparison(parser="react")).is_equal
+    assert replay(dotted, Counter(), INFO, Comparison(parser="react")).is_equal
 
 
 def test_what_does_not_count():
     marked = recorded(0, ("up", "The count is 1.\nAvailable actions: up"))
     assert not replay(marked, Counter(), INFO).is_equal
-    assert replay(marked, Counter(), INFO, ignore_after="\nAvailable").is_equal
+    assert replay(marked, Counter(), INFO, Comparison(ignore_after="\nAvailable")).is_equal
     told = recorded(0, ("up", "Instruction:\nThe count is 1. \n"), first="Rules.\nInstruction:\nThe count is {}.")
-    assert not replay(told, Counter(), INFO, how=Comparison(ignore_before="Instruction:\n")).is_equal
-    assert replay(told, Counter(), INFO, how=Comparison(ignore_before="Instruction:\n", ignore_ends=True)).is_equal
+    assert not replay(told, Counter(), INFO, Comparison(ignore_before="Instruction:\n")).is_equal
+    assert replay(told, Counter(), INFO, Comparison(ignore_before="Instruction:\n", ignore_ends=True)).is_equal
 
 
 def test_lines_of_the_first_observation_in_any_order():
@@ -135,11 +145,11 @@ def test_lines_of_the_first_observation_in_any_order():
     mixed = recorded(0, ("up", "b\na\nb\nc is 1."), first="a\nc is {}.\nb\nb")
     assert replay(mixed, env, INFO).equal_steps == 1
     how = Comparison(first_in_any_order=True)
-    assert replay(mixed, env, INFO, how=how).is_equal
+    assert replay(mixed, env, INFO, how).is_equal
     fewer = recorded(0, first="a\nc is {}.\nb")  # a line less is a difference
-    assert not replay(fewer, env, INFO, how=how).is_equal
+    assert not replay(fewer, env, INFO, how).is_equal
     later = recorded(0, ("up", "a\nb\nb\nc is 1."), first="a\nc is {}.\nb\nb")
-    assert replay(later, env, INFO, how=how).difference.turn == 1
+    assert replay(later, env, INFO, how).difference.turn == 1
 
 
 def test_a_file_is_summed_up(tmp_path):

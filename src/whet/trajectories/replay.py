@@ -130,31 +130,6 @@ class ReplaySummary:
         )
 
 
-def replay(
-    trajectory: Trajectory,
-    env: Environment,
-    info: EnvironmentInfo,
-    *,
-    ignore_after: str = "",
-    how: Comparison | None = None,
-    item: int | None = None,
-    seed: int = 0,
-) -> Replayed:
-    """Send every recorded reply through the environment's parser to the environment, and compare its answers.
-
-    Args:
-        env: is reset first; not closed.
-        ignore_after: short for `how=Comparison(ignore_after=...)`.
-        how: None: everything has to be equal.
-        item: its number. None: the number in the trajectory's name.
-        seed: for the reset.
-    Raises: EnvError where the environment has no such item.
-    """
-    how = how or Comparison(ignore_after=ignore_after)
-    number = item_number(trajectory.item_id) if item is None else item
-    return asyncio.run(_replay(trajectory, env, info, how, number, seed))
-
-
 def replay_file(
     path: str | Path,
     environment: str | EnvironmentInfo,
@@ -222,15 +197,23 @@ async def _replay_all(
     for trajectory in trajectories:
         try:
             number = item_number(trajectory.item_id, info.named_items)
-            episodes.append(await _replay(trajectory, env, info, how, number, seed))
+            episodes.append(await replay(trajectory, env, info, how, item=number, seed=seed))
         except EnvError as error:
             episodes.append(_refused(trajectory, str(error)))
     return tuple(episodes)
 
 
-async def _replay(
-    trajectory: Trajectory, env: Environment, info: EnvironmentInfo, how: Comparison, item: int, seed: int
+async def replay(
+    trajectory: Trajectory, env: Environment, info: EnvironmentInfo, how: Comparison, *, item: int, seed: int
 ) -> Replayed:
+    """Send every recorded reply through the environment's parser to the environment, and compare its answers.
+
+    Args:
+        env: is reset first; not closed.
+        item: its number.
+        seed: of an episode whose record has none.
+    Raises: EnvError where the environment has no such item.
+    """
     expected, replies = trajectory.observations(), trajectory.replies()
     is_ours = ENV_SEED in trajectory.info
     parse = PARSERS.get(parser_name(trajectory, info, info.parser if is_ours else how.parser))
