@@ -164,6 +164,15 @@ def test_a_dry_run_names_the_files_and_sends_nothing(hub, run, folder, tmp_path)
     assert "in place of the files of model" in typed(folder, "--push-to-hub", NAME, "--dry-run", "--update")[1]
 
 
+def test_a_dry_run_names_no_folder_that_it_deletes_and_says_that_the_hub_may_not_be_asked(hub, run, monkeypatch):
+    said = typed(run, "--push-to-hub", NAME, "--dry-run")[1]
+    assert "would upload" in said
+    assert "whet-export-" not in said
+    assert "HF_HUB_OFFLINE" not in said
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert "HF_HUB_OFFLINE is set: unset it to push" in typed(run, "--push-to-hub", NAME, "--dry-run")[1]
+
+
 def test_a_dry_run_of_a_folder_works_in_a_process_of_its_own(hub, folder):
     done = subprocess_of(hub.address, folder, "--push-to-hub", NAME, "--dry-run")
     assert done.returncode == 0, done.stderr

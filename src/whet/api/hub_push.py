@@ -28,6 +28,8 @@ class Upload:
     is_update: bool
     endpoint: str
     has_token: bool
+    is_offline: bool
+    """Whether `HF_HUB_OFFLINE` forbids it."""
     files: tuple[tuple[str, int], ...]
     """Paths below the folder, and their sizes in bytes."""
 
@@ -61,8 +63,16 @@ def plan_push(folder: str | Path, name: str, *, private: bool = True, update: bo
         )
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     sizes = tuple((file.relative_to(folder).as_posix(), file.stat().st_size) for file in files)
-    has_token = huggingface_hub.get_token() is not None
-    return Upload(folder, name, private, update, constants.ENDPOINT, has_token, sizes)
+    return Upload(
+        folder,
+        name,
+        is_private=private,
+        is_update=update,
+        endpoint=constants.ENDPOINT,
+        has_token=huggingface_hub.get_token() is not None,
+        is_offline=huggingface_hub.is_offline_mode(),
+        files=sizes,
+    )
 
 
 def is_exported(folder: Path) -> bool:

@@ -84,19 +84,28 @@ def export(
             _push(run, push_to_hub, public=public, update=update, dry_run=dry_run)
             return
         with _place(folder) as place:
-            _export(run, place, policy, merge=merge, to=to)
+            _export(run, place, policy, merge=merge, to=to, is_kept=folder is not None)
             _push(place, push_to_hub, public=public, update=update, dry_run=dry_run)
 
     guarded(work, None)
 
 
-def _export(run: Path, folder: Path, policy: str | None, *, merge: bool, to: Literal["huggingface", "gguf"]) -> None:
+def _export(
+    run: Path,
+    folder: Path,
+    policy: str | None,
+    *,
+    merge: bool,
+    to: Literal["huggingface", "gguf"],
+    is_kept: bool = True,
+) -> None:
     from whet.api.export import CARD, export
     from whet.models.provenance import licence_in_words, source_of
 
     exported = export(run, folder, policy, merge=merge, to=to)
     size = sum(file.stat().st_size for file in exported.rglob("*") if file.is_file())
-    _say(f"{exported}: {size / 1e6:,.1f} MB, with {exported / CARD}")
+    if is_kept:
+        _say(f"{exported}: {size / 1e6:,.1f} MB, with {exported / CARD}")
     _say(licence_in_words(source_of(str(exported)).record))
 
 
@@ -109,6 +118,8 @@ def _push(folder: Path, name: str, *, public: bool, update: bool, dry_run: bool)
     _say(f"{'would upload' if dry_run else 'uploading'} {upload.in_words()}")
     if dry_run:
         _say(f"nothing was sent; {'a token is there' if upload.has_token else 'there is no token: hf auth login'}")
+        if upload.is_offline:
+            _say("HF_HUB_OFFLINE is set: unset it to push")
         return
     _say(f"pushed: {push_to_hub(folder, name, private=not public, update=update)}")
 
