@@ -31,6 +31,8 @@ MARKS: Mapping[str, str] = {
     '{"answer": "{answer}"}': '"answer"',
 }
 """By form of an answer, what a prompt has to hold for a model to write it."""
+LEAST_LEAD = 0.1
+"""Of right answers over wrong ones in mean score, in a form that the grader takes."""
 SLOW_S = 0.03
 """Of a reply, among several at a time."""
 TERM_LIMIT_S = 2.0
@@ -61,7 +63,7 @@ def gold_findings(
     begun = time.perf_counter()
     num_scored = 0
     findings: list[Finding] = []
-    forms: list[str] = []
+    leads: dict[str, float] = {}
     unscored: list[str] = []
     seconds = []
     for form in tried:
@@ -74,9 +76,10 @@ def gold_findings(
         seconds.append((time.perf_counter() - wrongs_begun) / len(few))
         num_scored += sum(each.score is not None for each in rights)
         unscored += [each.reason for each in rights if each.score is None]
-        if fmean((r.score or 0) - (w.score or 0) for r, w in zip(rights, wrongs, strict=True)) > 0.5:
-            forms.append(form)
-    scored = Scored(tuple(forms), num_scored, fmean(seconds))
+        leads[form] = fmean((r.score or 0) - (w.score or 0) for r, w in zip(rights, wrongs, strict=True))
+    # A form by which many references are refused is one all the same, unless another has twice its lead.
+    forms = tuple(form for form, lead in leads.items() if lead > LEAST_LEAD and 2 * lead >= max(leads.values()))
+    scored = Scored(forms, num_scored, fmean(seconds))
     if not forms:
         return [_no_winner(few[0], tried, unscored)], scored
     findings += _unasked(forms, few[0], prompts)
