@@ -442,7 +442,7 @@ AGENTGYM_RL = System(
             result="scaling_inter",
             premise=_horizon_binds,
             leads=_of_horizons,
-            reason="it leads the short horizon by tasks of depth 3 and 4. The long one, from which the paper's agents "
+            reason="it leads the short horizon by tasks of depth 3 and 4. The long one, under which the paper's agents "
             "collapse, learns steadily here ([study](agents.md#where-the-horizon-binds))",
         ),
     ],

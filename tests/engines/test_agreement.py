@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from whet.engines.agreement import AGAIN, AGREEMENT, FEWEST, apart
+from whet.engines.agreement import AGREEMENT, FEWEST, REPEATED, apart
 from whet.engines.local import LocalEngine
 from whet.engines.vllm_probe import Answers, check_probe, new_probe
 from whet.engines.vllm_server import ServerError
@@ -43,7 +43,7 @@ def test_what_is_no_number_is_never_near():
 
 def test_checks_that_come_again_and_again_go_by_means():
     assert AGREEMENT[torch.float32] == ("largest", 1e-4)
-    assert {which for which, _ in AGAIN.values()} == {"mean"}
+    assert {which for which, _ in REPEATED.values()} == {"mean"}
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 
 from support.remote_engine import RemoteEngine
 from whet.config.parts import LearningConfig
-from whet.engines.agreement import AGAIN
+from whet.engines.agreement import REPEATED
 from whet.engines.local import LocalEngine
 from whet.errors import RunError
 from whet.models.policy import Policy
@@ -148,7 +148,7 @@ def test_the_smallest_usual_rate_shows_in_a_probe(random_policy):
     before = trainer.score(rows, token_budget=64)
     trainer.begin(imitation(LearningConfig(learning_rate=5e-7, final_share=1.0, minibatch_rows=1), 6))
     trainer.update(rows_of(random_policy), seed=0)
-    which, allowed = AGAIN[torch.float32]
+    which, allowed = REPEATED[torch.float32]
     assert difference_of(random_policy, before, trainer.score(rows, token_budget=64), which) > 2 * allowed
 
 

@@ -62,13 +62,17 @@ def export(
     """
 
     def work() -> None:
+        from whet.api.export import export as export_folder
+
         if push_to_hub is None:
             if public or update or dry_run:
                 raise usage("--public, --update and --dry-run go with --push-to-hub NAME")
             if folder is None:
                 raise usage("where to is missing: give a new folder, or --push-to-hub NAME")
             load_own(plugins)
-            _export(run, folder, policy, merge=merge, to=to)
+            exported = export_folder(run, folder, policy, merge=merge, to=to)
+            _say_where(exported)
+            _say_licence(exported)
             return
         if public and update:
             raise usage("--public is of a new model: an update leaves it as visible as it is")
@@ -84,29 +88,26 @@ def export(
             _push(run, push_to_hub, public=public, update=update, dry_run=dry_run)
             return
         with _place(folder) as place:
-            _export(run, place, policy, merge=merge, to=to, is_kept=folder is not None)
+            exported = export_folder(run, place, policy, merge=merge, to=to)
+            if folder is not None:
+                _say_where(exported)
+            _say_licence(exported)
             _push(place, push_to_hub, public=public, update=update, dry_run=dry_run)
 
     guarded(work, None)
 
 
-def _export(
-    run: Path,
-    folder: Path,
-    policy: str | None,
-    *,
-    merge: bool,
-    to: Literal["huggingface", "gguf"],
-    is_kept: bool = True,
-) -> None:
-    from whet.api.export import CARD, export
+def _say_where(folder: Path) -> None:
+    from whet.api.export import CARD
+
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    _say(f"{folder}: {size / 1e6:,.1f} MB, with {folder / CARD}")
+
+
+def _say_licence(folder: Path) -> None:
     from whet.models.provenance import licence_in_words, source_of
 
-    exported = export(run, folder, policy, merge=merge, to=to)
-    size = sum(file.stat().st_size for file in exported.rglob("*") if file.is_file())
-    if is_kept:
-        _say(f"{exported}: {size / 1e6:,.1f} MB, with {exported / CARD}")
-    _say(licence_in_words(source_of(str(exported)).record))
+    _say(licence_in_words(source_of(str(folder)).record))
 
 
 def _push(folder: Path, name: str, *, public: bool, update: bool, dry_run: bool) -> None:

@@ -15,7 +15,7 @@ AGREEMENT: Mapping[torch.dtype, Bound] = {torch.float32: ("largest", 1e-4), torc
 of a few hundred tokens is a matter of luck: 0.03 to 0.2 on the tiny model, early or late in a run. Their mean is not:
 0.0005 to 0.0015 on the tiny model, and 0.036 to 0.038 on SmolLM2-135M at temperature 1, on a CPU as on an H200. There
 the bf16 logprobs of either side are 0.034 off those of float32: it is rounding, and no fault of the two."""
-AGAIN: Mapping[torch.dtype, Bound] = {torch.float32: ("mean", 5e-5), torch.bfloat16: AGREEMENT[torch.bfloat16]}
+REPEATED: Mapping[torch.dtype, Bound] = {torch.float32: ("mean", 5e-5), torch.bfloat16: AGREEMENT[torch.bfloat16]}
 """The same for checks that a run makes again and again, where the largest difference would pass 1e-4 some day by luck.
 In 400 probes of the tiny model the largest of 256 tokens was up to 5e-5 at temperature 1 and up to 1.4e-4 at 0.3, and
 the mean up to 7e-6. On SmolLM2-135M the mean is 1e-5. One update at a rate of 5e-7 moves it by 1.5e-4 and more."""

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from whet.config.base import ConfigError
 from whet.config.parts import EngineConfig
-from whet.engines.agreement import AGAIN, apart
+from whet.engines.agreement import REPEATED, apart
 from whet.engines.protocol import Weights, Wrote
 from whet.engines.vllm_replies import unfit
 from whet.engines.vllm_server import Server, ServerError
@@ -188,7 +188,7 @@ class VllmEngine:
             self._replies[server.url] += 1
         expected = score(self.policy, [row for _, _, row in chosen], token_budget=BUDGET) if chosen else []
         for (server, done, row), logprobs in zip(chosen, expected, strict=True):
-            which, allowed = AGAIN[self.policy.dtype]
+            which, allowed = REPEATED[self.policy.dtype]
             difference = apart([torch.tensor(done.logprobs)], [logprobs], which)
             allowed /= min(1.0, row.temperature)  # rounding of the logits counts more at a low one
             if not difference <= allowed:  # NaN is refused too

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whet.engines.agreement import AGAIN, apart
+from whet.engines.agreement import REPEATED, apart
 from whet.engines.vllm_server import ServerError
 from whet.models.policy import Policy
 from whet.models.scoring import score
@@ -126,7 +126,7 @@ class _Check:
     who: str
 
     def weights(self, scored: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
-        which, allowed = AGAIN[self.policy.dtype]
+        which, allowed = REPEATED[self.policy.dtype]
         difference = apart(scored, expected, which)
         if not difference <= allowed:  # NaN is refused too
             why = "restart it (for tied embeddings by a later vLLM, which loads the head too)"
@@ -141,7 +141,7 @@ class _Check:
             )
 
     def sampled(self, sampled: Sequence[Tensor], expected: Sequence[Tensor], temperature: float) -> None:
-        which, allowed = AGAIN[self.policy.dtype]
+        which, allowed = REPEATED[self.policy.dtype]
         difference, allowed = apart(sampled, expected, which), allowed / temperature  # a low one magnifies rounding
         if not difference <= allowed:
             raise ServerError(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from whet.config.parts import WatchConfig
-from whet.engines.agreement import AGAIN, Which, apart
+from whet.engines.agreement import REPEATED, Which, apart
 from whet.engines.protocol import Engine
 from whet.errors import RunError
 from whet.models.policy import Policy
@@ -272,7 +272,7 @@ def check_weights(trainer: Trainer, engine: Engine) -> None:
 
 def check_scores(policy: Policy, engine_scores: Sequence[Tensor], trainer_scores: Sequence[Tensor]) -> None:
     """Check that an engine scores a probe as the trainer does. Raises: RunError where it does not."""
-    which, allowed = AGAIN[policy.dtype]
+    which, allowed = REPEATED[policy.dtype]
     difference = difference_of(policy, engine_scores, trainer_scores, which)
     if not difference <= allowed:  # NaN is refused too
         how = f"the logprobs of a probe differ by {difference:.2g} (the {which} difference, allowed {allowed:.0e})"
