@@ -2,7 +2,6 @@
 
 METHOD ?= critique_rl
 ARGS ?=
-JOBS ?= 2
 EXTRAS ?=
 ENVIRONMENT := pyproject.toml constraints.txt scripts/setup.sh
 comma := ,
@@ -69,7 +68,9 @@ critiques: $(INSTALLED)
 
 # One thread a process: the cores are taken by the processes, and OpenMP's waiting threads would hold each other up.
 # Compiled files are kept, whatever the environment says: else every process compiles whet anew, and pytest the tests.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv/bin/pytest -n $(JOBS) --dist loadgroup
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv/bin/pytest -n $(JOBS) --dist loadgroup
+# Many tests wait for a limit or a server, so three processes keep two cores busy.
+test: JOBS ?= 3
 test: .venv/.installed-dev
 	$(STEP) 'ruff: style, likely mistakes, layout'
 	@.venv/bin/ruff check .
@@ -81,6 +82,7 @@ test: .venv/.installed-dev
 	$(STEP) 'no CUDA packages on a machine without a GPU'
 	@$(MAKE) --no-print-directory no-cuda
 
+integration: JOBS ?= 2
 integration: .venv/.installed-dev
 	$(STEP) 'pytest: the integration tier, in $(JOBS) processes'
 	@$(PYTEST) -m integration
