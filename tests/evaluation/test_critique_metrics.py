@@ -144,6 +144,12 @@ def test_majority_at_k_asks_the_grade_and_counts_silence_as_wrong():
     assert majority_at_k([], []) is None
 
 
+def test_without_an_answer_to_vote_by_there_is_no_majority():
+    """A grader of scores alone."""
+    assert majority_at_k([[None, None]], [[True, True]]) is None
+    assert majority_at_k([[None, None]], [[False, False]]) == 0.0
+
+
 def test_pass_at_k_is_the_mean_over_all_subsets():
     assert pass_at_k([[True, False, False, False]], 1) == pytest.approx(1 / 4)
     assert pass_at_k([[True, False, False, False]], 2) == pytest.approx(1 / 2)

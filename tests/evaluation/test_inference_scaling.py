@@ -203,11 +203,11 @@ def test_a_gated_sequence_ends_where_nothing_is_called_wrong(method, task):
     assert spent(method, samples_of(method, task, "always_wrong"), Sequential(), 200)[1].used.keys() == long.used.keys()
 
 
-def test_self_check_asks_for_judgments_only_where_answers_disagree(method):
+def test_self_check_judges_where_answers_disagree_and_spends_the_rest_on_a_vote_elsewhere(method):
     asked = set()
     for task in method.run.tasks["test"]:
         samples = samples_of(method, task, "self")
-        _, budgeted = spent(method, samples, SelfCheck(), 300)
+        chosen, budgeted = spent(method, samples, SelfCheck(), 300)
         judged = any(sample.kind == "critique" for sample in budgeted.used.values())
         half = BudgetedSamples(samples, 150)
 
@@ -218,6 +218,9 @@ def test_self_check_asks_for_judgments_only_where_answers_disagree(method):
         [keys] = method.run.runtime.roll_out([first])
         agree = max(keys.count(key) for key in keys) / len(keys)
         assert judged is (agree < 0.6)
+        if not judged:
+            plain, by_vote = spent(method, samples, Majority(), 300)
+            assert (chosen.path, budgeted.used) == (plain.path, by_vote.used)
         asked.add(judged)
     assert asked == {True, False}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.evaluation.benchmarks import error_reduction, judgment_metrics, processbench
+from whet.evaluation.benchmarks import error_reduction, judgment_metrics, oracle_accuracy, processbench
 from whet.evaluation.critique import Exchange, critique_metrics, majority_at_k, pass_at_k
 
 PROCESSBENCH = ("gsm8k", "math", "olympiadbench", "omnimath")
@@ -39,7 +39,7 @@ def test_1_transitions():
     assert {name: found[name] for name in wanted} == pytest.approx(wanted)
     assert 1 - found["c2i_of_correct"] == pytest.approx(5 / 6)  # keep
     assert found["i2c_of_incorrect"] == 0.5  # fix
-    assert judgment_metrics(TEN)["acc_oracle"] == pytest.approx(0.8)
+    assert oracle_accuracy(TEN) == pytest.approx(0.8)
 
 
 def test_2_discriminability():
@@ -62,11 +62,12 @@ def test_3_constant_critics(verdict, accuracy, f1):
     assert found["f1_wrong"] == pytest.approx(f1)
     assert found["f1_always_wrong"] == pytest.approx(4 / 7)
     assert found["balanced"] == 0.5
-    assert found["acc_oracle"] is None  # nothing was refined
+    assert oracle_accuracy(exchanges) is None  # nothing was refined
 
 
 def test_without_exchanges_there_is_nothing_to_divide_by():
     assert set(judgment_metrics([]).values()) == {None}
+    assert oracle_accuracy([]) is None
 
 
 # --- 6: pass@k -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whet.evaluation.critique import vote
-from whet.evaluation.inference_scaling import certainty, filtered_vote, keys, weighted_vote
+from whet.evaluation.inference_scaling import certainty, filtered_vote, weighted_vote
 
 SIX = ["12", "12", "12.0", "7", "7", "7"]
 VOTED = st.lists(st.sampled_from(["1", "2", "3", None]), max_size=8)
@@ -21,15 +21,9 @@ def majority_vote(answers: list[str | None]) -> str | None:
     return max(counts, key=counts.__getitem__, default=None)
 
 
-def same_number(one: str, other: str) -> bool:
-    return float(one) == float(other)
-
-
 def test_7_texts_vote_apart_and_equal_answers_together():
     assert SIX[vote(SIX)] == majority_vote(SIX) == "7"
-    found = keys(SIX, same_number)
-    assert found == ["12"] * 3 + ["7"] * 3
-    assert SIX[vote(found)] == "12"  # 3 against 3: the first seen wins
+    assert SIX[vote(["12"] * 3 + ["7"] * 3)] == "12"  # 3 against 3: the first seen wins
 
 
 def test_7_answers_judged_wrong_have_no_vote():
@@ -55,17 +49,6 @@ def test_weights_of_equal_answers_add_up(weights, winner):
 def test_weights_that_are_sums_of_tenths_tie_exactly():
     answers = ["a", "b", "b", "b"]
     assert weighted_vote(answers, [0.3, 0.1, 0.1, 0.1]) == 0
-
-
-def test_a_key_is_compared_with_the_first_of_each_kind_only():
-    asked = []
-
-    def same(one, other):
-        asked.append((one, other))
-        return False
-
-    assert keys(["a", None, "b", "a", "b"], same) == ["a", None, "b", "a", "b"]
-    assert asked == [("a", "b")]
 
 
 def test_certainty():

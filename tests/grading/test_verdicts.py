@@ -1,33 +1,34 @@
-"""Verdicts of critiques: spec table 9.1, by the published rule and by ours, and what must not be won by writing it."""
+"""Verdicts of critiques: spec table 9.1, and what must not be won by writing one."""
 
 import pytest
 
-from whet.grading.verdicts import authors_verdict_matches, parse_verdict
+from whet.grading.step_critiques import read_critique
+from whet.grading.verdicts import parse_verdict
 
 C = "Correctness of the final answer: Correct"
 W = "Correctness of the final answer: Wrong"
 
 
 @pytest.mark.parametrize(
-    ("critique", "published", "ours"),
+    ("critique", "verdict", "labels"),
     [
-        (C, {"correct"}, "correct"),
-        (W, {"wrong"}, "wrong"),
-        ("The steps look fine.", set(), None),
-        ("", set(), None),
-        (f"{C}\n{W}", {"correct", "wrong"}, None),  # the published reward takes the one that pays
-        (f"{W}\nOn reflection:\n{C}", {"correct", "wrong"}, None),
-        ("Correctness of the final answer: correct", set(), "correct"),
-        (f"{W}ly stated", {"wrong"}, None),
-        (f"{C}, but see step 2", {"correct"}, None),
-        (f"{C}/Wrong", {"correct"}, None),
-        ("Correctness of the final answer: [Correct/Wrong]", set(), None),
+        (C, "correct", 1),
+        (W, "wrong", 1),
+        ("The steps look fine.", None, 0),
+        ("", None, 0),
+        (f"{C}\n{W}", None, 2),  # the published reward takes the one that pays
+        (f"{W}\nOn reflection:\n{C}", None, 2),
+        ("Correctness of the final answer: correct", "correct", 1),
+        ("**Correctness of the final answer**: Correct", "correct", 1),
+        (f"{W}ly stated", None, 1),
+        (f"{C}, but see step 2", None, 1),
+        (f"{C}/Wrong", None, 1),
+        ("Correctness of the final answer: [Correct/Wrong]", None, 1),
     ],
 )
-def test_spec_9_1_by_both_rules(critique, published, ours):
-    assert authors_verdict_matches(critique) == published
-    assert parse_verdict(critique) == ours
-    assert parse_verdict(critique, "substring") == (next(iter(published)) if len(published) == 1 else None)
+def test_spec_9_1(critique, verdict, labels):
+    assert parse_verdict(critique) == verdict
+    assert read_critique(critique).num_verdicts == labels
 
 
 @pytest.mark.parametrize(

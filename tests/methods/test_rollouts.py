@@ -8,6 +8,7 @@ import pytest
 
 from support.benches import method_of
 from support.commands import config_of
+from whet.credit import differ
 from whet.methods.sampling import batches_of, in_parts, whole
 from whet.methods.solvers import solve_rollout
 from whet.trainer.buffers import Queue
@@ -37,7 +38,7 @@ def test_partial_rollout_writes_what_an_unbroken_one_would(method):
     """As long as the weights stay as they are; only the seams differ."""
     made, queue = method("grpo"), Queue()
     tasks = made.run.next_tasks(1, 4)
-    unbroken = whole(solve_rollout(made, "policy", "train", 1), made.run.runtime, iter([tasks]), 4, resample=False)
+    unbroken = whole(solve_rollout(made, "policy", "train", 1), made.run.runtime, iter([tasks]), 4)
     parts = {}
     for step in range(1, 15):
         sampled = parts_of(made, queue, step, tasks if step == 1 else [])  # nothing new after step 1
@@ -112,10 +113,10 @@ def test_sampling_stops_once_enough_groups_have_a_signal(method):
             asked.append(batch)
             yield batch
 
-    found = whole(solve_rollout(made, "policy", "train", 1), made.run.runtime, batches(), 4, resample=True)
+    found = whole(solve_rollout(made, "policy", "train", 1), made.run.runtime, batches(), 4, teaches=differ)
     mixed = [len({e.segments[0].grade.score for e in group}) > 1 for group in found.groups]
     assert sum(mixed) >= 2
     assert sum(mixed[: -len(asked[-1])]) < 2  # without the last batch there were too few
     assert found.metrics["group/sampled"] == len(mixed) == sum(map(len, asked))
-    again = whole(solve_rollout(made, "policy", "train", 1), made.run.runtime, islice(batches(), 1), 4, resample=False)
+    again = whole(solve_rollout(made, "policy", "train", 1), made.run.runtime, islice(batches(), 1), 4)
     assert "group/sampled" not in again.metrics

@@ -13,7 +13,7 @@ from whet.config import ConfigError
 from whet.config.parts import BasicsData, ChainData, FileData, GymData
 from whet.engines.local import LocalEngine
 from whet.grading import make_grader
-from whet.grading.verdicts import authors_verdict_matches, parse_verdict
+from whet.grading.verdicts import parse_verdict
 from whet.models.tiny import tiny_tokenizer
 from whet.registry import UnknownName
 from whet.rollout.critique import CritiqueRound
@@ -220,7 +220,7 @@ def test_labels_may_begin_alike_and_hold_other_signs(text, verdict):
     labels = {"line": "(a+b)?", "right": "[x]", "wrong": "[ ]"}
     assert parse_verdict("(a+b)?: [x]", **labels) == "correct"
     assert parse_verdict("aab: x", **labels) is None
-    assert parse_verdict("(a+b)?: [ ]", "substring", **labels) == "wrong"
+    assert parse_verdict("(a+b)?: [ ]", **labels) == "wrong"
 
 
 def test_a_critique_round_reads_verdicts_by_the_labels_of_its_dialect(random_policy):
@@ -239,10 +239,6 @@ def test_a_critique_round_reads_verdicts_by_the_labels_of_its_dialect(random_pol
 
 def _says(text, task, answer):
     return text
-
-
-def test_the_published_rule_takes_the_labels_too():
-    assert authors_verdict_matches("判定: 正确 判定: 错误", **VERDICTS.labels) == {"correct", "wrong"}
 
 
 def test_the_warm_starts_critiques_close_as_the_dialect_does():

@@ -12,28 +12,36 @@ from whet.evaluation.critique import Exchange, Metrics
 
 
 def judgment_metrics(exchanges: Sequence[Exchange]) -> Metrics:
-    """Metrics of verdicts that allow for class balance, and the accuracy if only wrong answers were refined.
+    """Metrics of verdicts that allow for class balance.
 
     Returns: `balanced`, the mean of discriminability on right and on wrong answers (unparsed: wrong). `f1_wrong`,
         `precision_wrong` and `recall_wrong`, with "the answer is wrong" as the positive class. `f1_always_wrong`, that
-        of a critic that calls everything wrong. `acc_oracle`, the accuracy if only wrong answers are refined. None:
-        nothing to divide by.
+        of a critic that calls everything wrong. None: nothing to divide by.
     """
     right = [exchange for exchange in exchanges if exchange.answer_correct]
     wrong = [exchange for exchange in exchanges if not exchange.answer_correct]
     flagged = [exchange for exchange in exchanges if exchange.verdict == "wrong"]
     hits = sum(not exchange.answer_correct for exchange in flagged)
-    num_fixed = sum(bool(exchange.refinement_correct) for exchange in wrong)
     classes = [fmean(exchange.judged_right for exchange in part) for part in (right, wrong) if part]
-    is_refined = bool(exchanges) and all(exchange.refinement_correct is not None for exchange in exchanges)
     return {
         "balanced": fmean(classes) if len(classes) == 2 else None,
         "precision_wrong": hits / len(flagged) if flagged else None,
         "recall_wrong": hits / len(wrong) if wrong else None,
         "f1_wrong": 2 * hits / (len(flagged) + len(wrong)) if flagged or wrong else None,
         "f1_always_wrong": 2 * len(wrong) / (len(exchanges) + len(wrong)) if exchanges else None,
-        "acc_oracle": (len(right) + num_fixed) / len(exchanges) if is_refined else None,
     }
+
+
+def oracle_accuracy(exchanges: Sequence[Exchange]) -> float | None:
+    """The accuracy if only wrong answers were refined, in [0, 1].
+
+    Args:
+        exchanges: one for each question, from its first answer to its last refinement.
+    Returns: None where there is none, or one without a refinement.
+    """
+    if not exchanges or any(exchange.refinement_correct is None for exchange in exchanges):
+        return None
+    return fmean(exchange.answer_correct or bool(exchange.refinement_correct) for exchange in exchanges)
 
 
 def processbench(labels: Sequence[int], predictions: Sequence[int | None]) -> Metrics:

@@ -167,11 +167,16 @@ def vote(keys: Sequence[str | None], weights: Sequence[float] | None = None) -> 
 def majority_at_k(answers: Sequence[Sequence[str | None]], correct: Sequence[Sequence[bool]]) -> float | None:
     """MV@K: the share of questions whose majority answer is right. A question without answers counts as wrong.
 
+    None where there is no question, or no answer to vote by though some are right, as with a grader that gives scores
+    alone.
+
     Args:
         answers: one row per question, one extracted answer per sample. Votes are counted by equality of text: `1/2`
             and `0.5` differ unless normalised before.
         correct: of the same shape. The majority is as right as the first sample with it.
     """
+    if any(map(any, correct)) and all(answer is None for row in answers for answer in row):
+        return None
     winners = map(vote, answers)
     return _share(winner is not None and rights[winner] for winner, rights in zip(winners, correct, strict=True))
 

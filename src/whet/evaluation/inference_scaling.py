@@ -2,15 +2,15 @@
 
 A strategy is a coroutine over `BudgetedSamples`. It asks for answers, critiques and refinements of one question until
 the budget is spent, and returns one of them. It gets no reference and no score. One rule holds for all of them,
-question by question: *a sample is begun only while fewer tokens than the budget are spent*. So only the samples begun
-last can exceed a budget. The samples at one budget are the first ones at a larger budget.
+question by question: *something is begun only while fewer tokens than the budget are spent*, and what has begun, such
+as an answer with its critiques, is ended. So only what begins last can exceed a budget. The samples at one budget are
+the first ones at a larger budget.
 
 Sources: AutoMathCritique (arXiv:2411.16579), section on test-time scaling, for critiques in parallel and in sequence.
 Luo et al. (arXiv:2310.04815) for self-check.
 
-Answers vote by their keys: equal keys are one answer. Keys are the texts themselves, or `keys` makes them by an
-equivalence such as the grader's (`12` and `12.0` are one answer). Ties go to the answer seen first; a key of None
-(nothing was extracted) does not vote.
+Answers vote by their keys (`Samples.key`): equal keys are one answer, by their texts or by the grader's equivalence
+(`12` and `12.0`). Ties go to the answer seen first; a key of None (nothing was extracted) does not vote.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class BudgetedSamples:
     ) -> list[T]:
         """`make(part, 0)`, `make(part, 1)`, ... while a sample may be begun; at least one.
 
-        Those that surely fit are begun together. The result is the same as one after the other. If the latest ones use
-        no tokens, no more are begun.
+        Those that surely fit are begun together. The result is the same as one after the other. If the latest ones ask
+        for no samples but those of the ones before, no more are begun.
 
         Args:
             make: requests samples from its part, another `BudgetedSamples`.
@@ -103,17 +103,19 @@ class BudgetedSamples:
             raise ConfigError(f"each(..., of={tuple(of)!r}): {unknown[0]!r} is none of {', '.join(KINDS)}")
         most = max(1, sum(self._limit(kind) for kind in of))
         results: list[T] = []
+        asked = BudgetedSamples(self.samples, None)  # what this call asked for: some of it may have been used before
         while not results or self.is_open:
             count = 1 if self.budget is None else max(1, -(-(self.budget - self.spent) // most))
             parts = [BudgetedSamples(self.samples, None) for _ in range(count)]
-            before = self.spent
+            before = asked.spent
             batch = await together(make(part, len(results) + i) for i, part in enumerate(parts))
             for part, result in zip(parts, batch, strict=True):
                 if results and not self.is_open:  # an endpoint may write more than it was allowed
                     break
                 self.used |= part.used
+                asked.used |= part.used
                 results.append(result)
-            if self.spent == before:
+            if asked.spent == before:
                 break
         return results
 
@@ -381,20 +383,6 @@ async def _scored_answers(ask: BudgetedSamples, count: int, by: Weight) -> tuple
 
 
 # --- votes ------------------------------------------------------------------------------------------------------------
-
-
-def keys(texts: Sequence[Key], same: Callable[[str, str], bool]) -> list[Key]:
-    """For each text, the first equal one.
-
-    Args:
-        same: whether two texts are the same answer. The first was seen before.
-    """
-    first_equal: dict[str, str] = {}
-    for text in texts:
-        if text is not None and text not in first_equal:
-            earlier_keys = dict.fromkeys(first_equal.values())
-            first_equal[text] = next((key for key in earlier_keys if same(key, text)), text)
-    return [None if text is None else first_equal[text] for text in texts]
 
 
 def filtered_vote(keys: Sequence[Key], verdicts: Sequence[Key]) -> int | None:

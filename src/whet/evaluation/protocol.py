@@ -88,9 +88,7 @@ def measure(episodes: Sequence[Episode]) -> dict[str, float | None]:
     A chain with a failed grading is counted (`grader_errors`) and left out. A reply whose grading exceeded its limits
     is wrong, and counted too (`reply_exhausted`).
     """
-    every = [path for episode in episodes for path in last_paths(episode)]
-    whole = [path for path in every if not path.broken]
-    metrics: dict[str, float | None] = dict(critique_metrics([path.exchange for path in whole]))
+    metrics: dict[str, float | None] = dict(critique_metrics(exchanges(episodes)))
     # A verdict is compared with the answer that it judges, in any round. An answer without a critique (`keep_right`)
     # has no missing verdict.
     verdict_metrics = critique_metrics(judged(episodes))
@@ -98,9 +96,14 @@ def measure(episodes: Sequence[Episode]) -> dict[str, float | None]:
     segments = [segment for episode in episodes for segment in episode.segments if segment.tokens]
     cut = sum(segment.stop_reason == "length" for segment in segments)
     metrics["truncated"] = cut / len(segments) if segments else None
-    metrics["grader_errors"] = float(len(every) - len(whole))
+    metrics["grader_errors"] = float(sum(path.broken for episode in episodes for path in last_paths(episode)))
     metrics["reply_exhausted"] = float(num_exhausted(episodes))
     return metrics
+
+
+def exchanges(episodes: Iterable[Episode]) -> list[Exchange]:
+    """One exchange for each chain that could be graded, from its first answer to its last refinement."""
+    return [path.exchange for episode in episodes for path in last_paths(episode) if not path.broken]
 
 
 def judged(episodes: Iterable[Episode]) -> list[Exchange]:

@@ -36,7 +36,8 @@ def scaling(episodes_by_task: Sequence[Sequence[Episode]]) -> dict[str, dict[str
 
     Returns: by `majority_answer` and `majority_refine`, and by k as text: 1, 2, 4, ..., and all of them.
     """
-    by_count = {k: measure_samples([group[:k] for group in episodes_by_task]) for k in powers(len(episodes_by_task[0]))}
+    most = max(map(len, episodes_by_task), default=0)
+    by_count = {k: measure_samples([group[:k] for group in episodes_by_task]) for k in powers(most)}
     names = ("majority_answer", "majority_refine")
     return {name: {str(k): metrics[name] for k, metrics in by_count.items()} for name in names}
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from whet.grading.verdicts import Verdict, parse_verdict
+from whet.grading.verdicts import Verdict, labelled, parse_verdict
 from whet.tasks.demonstrations import STEP
 from whet.tasks.prompts import CHAINS, ENGLISH, Prompts
 from whet.tasks.steps import sentence
@@ -57,7 +57,7 @@ class StepCritique:
     @property
     def first_wrong(self) -> int:
         """The first step that is called wrong, from 0; -1 where none is."""
-        return next((place for place, right in enumerate(self.labels) if not right), -1)
+        return next((place for place, step in enumerate(self.steps) if step.right is False), -1)
 
 
 def is_stepwise(prompts: Prompts) -> bool:
@@ -68,7 +68,7 @@ def is_stepwise(prompts: Prompts) -> bool:
 def read_critique(text: str, prompts: Prompts = ENGLISH) -> StepCritique:
     """A critique, read. Never raises: unreadable parts are missing."""
     verdict = parse_verdict(text, **prompts.labels)
-    num_verdicts = len(re.findall(rf"(?<!\w){re.escape(prompts.verdict_line)}\s*[:：]", text))
+    num_verdicts = len(labelled(text, prompts.verdict_line))
     if prompts == CHAINS:
         return StepCritique(_of_lines(text), verdict, num_verdicts=num_verdicts)
     if not is_stepwise(prompts):

@@ -13,37 +13,41 @@ from typing import Literal
 from whet.tasks.chains import VERDICT_LINE
 
 Verdict = Literal["correct", "wrong"]
-Rule = Literal["strict", "substring"]
 
 _DRESS = r"[\s*_]*"
 """White space and Markdown emphasis."""
 
 
 def parse_verdict(
-    text: str, rule: Rule = "strict", *, line: str = VERDICT_LINE, right: str = "Correct", wrong: str = "Wrong"
+    text: str, *, line: str = VERDICT_LINE, right: str = "Correct", wrong: str = "Wrong"
 ) -> Verdict | None:
     """The verdict on the final answer; None where there is none, or more than one.
 
-    The strict rule reads every place where the label `Correctness of the final answer:` stands. The rest of its line
-    must be the one word Correct or Wrong, in any case. Markdown emphasis, white space and one final period are allowed.
+    It reads every place where the label `Correctness of the final answer:` stands. The rest of its line must be the one
+    word Correct or Wrong, in any case. Markdown emphasis, white space and one final period are allowed.
     All places must agree. Two different verdicts make the critique unreadable, so that hedging gains nothing. So does a
     label followed by anything else: `Correct, but ...`, `Wrongly stated`, `[Correct/Wrong]`, nothing. A verdict may be
     repeated.
 
     Args:
-        rule: `substring` looks for the published code's two strings. It gives None where both or neither occur.
         line, right, wrong: the label and its two verdicts, as the prompts word them (`whet.tasks.prompts`).
     """
-    if rule == "substring":
-        matches = authors_verdict_matches(text, line=line, right=right, wrong=wrong)
-        return next(iter(matches)) if len(matches) == 1 else None
-    label, verdict = _patterns(line, right, wrong)
-    places = [match for text_line in text.splitlines() for match in label.finditer(text_line)]
-    read = [verdict.fullmatch(place["rest"]) for place in places]
+    verdict = _verdict_pattern(right, wrong)
+    read = [verdict.fullmatch(rest) for rest in labelled(text, line)]
     verdicts = {match.lastgroup if match else None for match in read}
     if verdicts == {"correct"}:
         return "correct"
     return "wrong" if verdicts == {"wrong"} else None
+
+
+def labelled(text: str, line: str = VERDICT_LINE) -> list[str]:
+    """What stands behind each label in a critique, up to the end of its line.
+
+    Args:
+        line: the label, as the prompts word it.
+    """
+    label = _label_pattern(line)
+    return [match["rest"] for text_line in text.splitlines() for match in label.finditer(text_line)]
 
 
 def parse_score(text: str, low: float, high: float, *, line: str = VERDICT_LINE) -> float | None:
@@ -71,19 +75,14 @@ def verdict_place(text: str, *, line: str = VERDICT_LINE) -> int | None:
     return match.end() if match else None
 
 
-def authors_verdict_matches(
-    text: str, *, line: str = VERDICT_LINE, right: str = "Correct", wrong: str = "Wrong"
-) -> frozenset[Verdict]:
-    """The verdicts that the published reward finds: case-sensitive substrings (`reward/reward_func.py:31-32` of
-    Critique-RL). Of two it takes the one that gets the reward, so a critic that prints both is always right."""
-    strings: tuple[tuple[Verdict, str], ...] = (("correct", right), ("wrong", wrong))
-    return frozenset(verdict for verdict, word in strings if f"{line}: {word}" in text)
+@lru_cache(maxsize=64)
+def _label_pattern(line: str) -> re.Pattern[str]:
+    """The label, with the rest of its line."""
+    return re.compile(rf"(?<!\w){re.escape(line)}{_DRESS}[:：](?P<rest>.*)", re.IGNORECASE)
 
 
 @lru_cache(maxsize=64)
-def _patterns(line: str, right: str, wrong: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Patterns for the label with the rest of its line, and for a valid rest."""
-    label = rf"(?<!\w){re.escape(line)}{_DRESS}[:：](?P<rest>.*)"
+def _verdict_pattern(right: str, wrong: str) -> re.Pattern[str]:
+    """A valid rest of the label's line."""
     words = f"(?:(?P<correct>{re.escape(right)})|(?P<wrong>{re.escape(wrong)}))"
-    verdict = rf"{_DRESS}{words}{_DRESS}\.?{_DRESS}"
-    return re.compile(label, re.IGNORECASE), re.compile(verdict, re.IGNORECASE)
+    return re.compile(rf"{_DRESS}{words}{_DRESS}\.?{_DRESS}", re.IGNORECASE)

@@ -17,9 +17,9 @@ from whet.config.parts import ChainData, SamplingConfig
 from whet.config.runs import CriticRunConfig, TrainingConfig
 from whet.credit.assignment import AssignedCredit
 from whet.credit.metrics import Groups, Reaches, critique_signs, flat_groups, graded_signs, reward_metrics
-from whet.evaluation.benchmarks import judgment_metrics
+from whet.evaluation.benchmarks import judgment_metrics, oracle_accuracy
 from whet.evaluation.critique import no_critic_metrics
-from whet.evaluation.protocol import is_right, judged, measure, trace_rows
+from whet.evaluation.protocol import exchanges, is_right, judged, measure, trace_rows
 from whet.evaluation.scaling import measure_refinements, measure_samples, scaling
 from whet.methods.base import Algorithm, MethodSpec, RunContext
 from whet.methods.evaluator import EvalSettings, Evaluator, Measured, Metrics, ScalingRoles, Traces
@@ -376,7 +376,8 @@ class CriticEvaluator(Evaluator[C]):
         episodes = [self.read(group) for group in rolled_out if len(group) == num_samples]
         every = [episode for group in episodes for episode in group]
         metrics = self.metrics_of(every)
-        record = {"critic": name, "evaluation": options.model_dump(), "judgment": judgment_metrics(judged(every))}
+        judgment = {**judgment_metrics(judged(every)), "acc_oracle": oracle_accuracy(exchanges(every))}
+        record = {"critic": name, "evaluation": options.model_dump(), "judgment": judgment}
         if num_samples > 1:
             metrics = {**metrics, **measure_samples(episodes)}
             record["scaling"] = scaling(episodes)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
-from whet.credit.assignment import differ
 from whet.credit.metrics import failures
 from whet.evaluation.protocol import num_exhausted
 from whet.rollout.runtime import Runtime
@@ -30,20 +29,27 @@ class Sampled:
 
 
 def whole(
-    rollout: Solve, runtime: Runtime, batches: Iterator[list[Task]], group_size: int, *, resample: bool
+    rollout: Solve,
+    runtime: Runtime,
+    batches: Iterator[list[Task]],
+    group_size: int,
+    *,
+    teaches: Callable[[list[Segment]], bool] | None = None,
 ) -> Sampled:
     """Samples every reply from start to end, to the first batch of problems.
 
-    Dynamic sampling (`resample`) goes on until as many groups have a signal as the first batch has problems.
+    Args:
+        teaches: whether a group's replies have a signal. Dynamic sampling goes on until as many groups have one as the
+            first batch has problems. None: the first batch alone.
     """
     episodes: list[list[Episode]] = []
     wanted = 0
     for tasks in batches:
         wanted = wanted or len(tasks)
         episodes += runtime.by_task(rollout, tasks, num_samples=group_size)
-        if not resample or sum(map(differ, map(graded, episodes))) >= wanted:
+        if teaches is None or sum(map(teaches, map(graded, episodes))) >= wanted:
             break
-    return sampled_of(episodes, {"group/sampled": float(len(episodes))} if resample else {})
+    return sampled_of(episodes, {} if teaches is None else {"group/sampled": float(len(episodes))})
 
 
 def in_parts(

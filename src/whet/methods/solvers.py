@@ -148,7 +148,7 @@ class PolicyEvaluator(Evaluator[C]):
     def validate(self, step: int, *, phase: str = "train") -> Batch:
         tasks = self.measured_tasks("validation")
         metrics, traces = self.measured(tasks, POLICY, phase=phase, step=step, split="validation", label="training")
-        metrics = {name: value for name, value in metrics.items() if value is not None and name not in ("n", "k")}
+        metrics = {name: value for name, value in metrics.items() if value is not None and name != "k"}
         return Batch(metrics=metrics, traces=traces[:50])
 
     # --- `whet eval` --------------------------------------------------------------------------------------------------
@@ -252,15 +252,13 @@ def solve_metrics(greedy: Sequence[Episode], sampled: Sequence[Sequence[Episode]
     groups = [[e.segments[0] for e in group] for group in sampled if all(e.outcome not in FAULTS for e in group)]
     rights = [[is_right(segment) for segment in group] for group in groups]
     votes = [[segment.grade.extracted if segment.grade else None for segment in group] for group in groups]
-    # A user's grader that gives only a score leaves nothing to vote with.
-    is_mute = any(map(any, rights)) and all(vote is None for row in votes for vote in row)
     episodes = [*greedy, *(episode for group in sampled for episode in group)]
     replies = [episode.segments[0] for episode in episodes if episode.segments]
     return {
         "acc": fmean(map(is_right, graded)) if graded else None,
         "average": average_at_k(rights),
         "pass": pass_at_k(rights),
-        "majority": None if not rights or is_mute else majority_at_k(votes, rights),
+        "majority": majority_at_k(votes, rights),
         "truncated": fmean(s.stop_reason == "length" for s in replies) if replies else None,
         "length": fmean(len(s.tokens) for s in replies) if replies else None,
         "n": float(len(greedy)),

@@ -130,6 +130,8 @@ def _differences(comparison: Comparison) -> Grid:
 def _verdict(estimate: Estimate) -> str:
     if estimate.half_width is None:
         return "one seed"
+    if estimate.mean and estimate.half_width == 0:
+        return "no spread"  # equal differences of a few seeds say nothing of chance
     return "may be chance" if abs(estimate.mean) <= estimate.half_width else "beyond chance"
 
 

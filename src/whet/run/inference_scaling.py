@@ -128,6 +128,9 @@ class _Scaling:
     """The difficulty of each question, where it is estimated."""
     traces: list[dict[str, Any]] = field(default_factory=list)
     lost: list[Failure] = field(default_factory=list)
+    has_votes: bool = False
+    """Whether any answer has a key to vote by."""
+    has_right: bool = False
 
     @property
     def budgets(self) -> tuple[int, ...]:
@@ -156,6 +159,12 @@ class _Scaling:
         if self.lost:
             text = f"{len(self.lost)} of {len(tasks)} questions are lost to failures, the first to this:"
             self.progress.tell("warning", f"{text} {self.lost[0].reason}")
+        if self.has_right and not self.has_votes:
+            self.progress.tell(
+                "warning",
+                "no answer has anything to vote by, so each vote takes the first answer: let the grader return "
+                "Grade(score=..., extracted=...) for right and wrong replies (docs/plugins.md)",
+            )
         return self._record(), self.traces
 
     # --- one question -------------------------------------------------------------------------------------------------
@@ -172,6 +181,8 @@ class _Scaling:
                     budgeted = BudgetedSamples(samples, budget)
                     chosen = _checked(label, await _choice(label, strategy, budgeted), budgeted)
                     outcomes[label, budget] = _outcome(chosen, budgeted)
+                    self.has_votes |= any(sample.extracted is not None for sample in budgeted.used.values())
+                    self.has_right |= any(map(is_right, budgeted.used.values()))
                 traces.append(_trace(task, self.roles.row, label, chosen, budgeted))
             return outcomes, traces, await self._level(task)
         except Fault as fault:

@@ -65,7 +65,7 @@ def test_no_problem_is_left_to_judging_for_ever(monkeypatch):
     class Drawn(Exception):
         """What is to be solved is known."""
 
-    def whole(rollout, runtime, batches, group_size, *, resample):
+    def whole(rollout, runtime, batches, group_size):
         seen.update(task.id for tasks in batches for task in tasks)
         raise Drawn
 

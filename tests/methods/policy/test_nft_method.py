@@ -26,7 +26,7 @@ def groups_of_a_step(method, step=1):
     from whet.methods.solvers import solve_rollout
 
     rollout = solve_rollout(method, "policy", "train", step)
-    sampled = whole(rollout, method.run.runtime, iter([method.run.next_tasks(step, 12)]), 8, resample=False)
+    sampled = whole(rollout, method.run.runtime, iter([method.run.next_tasks(step, 12)]), 8)
     episodes = [rewarded(group, "solver", {"outcome": outcome()}) for group in sampled.groups]
     return [g for g in (groups_of(group, "solver", "task")[0] for group in episodes) if is_mixed(g)]
 

@@ -119,7 +119,7 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         rollout = self.critiques.rounds(
             ORACLE, "attempts", step, max_turns=config.max_turns, sampling=config.sampling, retry=False
         )
-        episodes = self.critiques.episodes(rollout, self.rollouts.drawn(step, min(left, AT_A_TIME)))
+        episodes = self.critiques.episodes(rollout, self.rollouts.drawn(step, AT_A_TIME)[:left])
         made = critic_rows(episodes, self.run.loop.policies[CRITIC], self.run.prompts, config.max_attempt)
         self.run.loop.store.rows(ATTEMPTS).put(str(step), made)
         return Batch(metrics=self.critiques.step_metrics(episodes, config))

@@ -117,7 +117,7 @@ class CritiqueCoder(PolicyAlgorithm[CritiqueCoderConfig]):
         left = random.Random(seed_of(config.seed, "solve", step)).sample(range(len(tasks)), min(num_judged, len(tasks)))
         tasks = [task for place, task in enumerate(tasks) if place not in left]
         rollout = solve_rollout(self, POLICY, "train", step, sampling=config.sampling)
-        sampled = whole(rollout, self.run.runtime, iter([tasks]), config.group_size, resample=False)
+        sampled = whole(rollout, self.run.runtime, iter([tasks]), config.group_size)
         episodes = [rewarded(group, "solver", {"outcome": outcome()}, added=config.rewards) for group in sampled.groups]
         solved = [groups_of(group, "solver", "task")[0] for group in episodes if group]
         rng = random.Random(seed_of(config.seed, "judge", step))

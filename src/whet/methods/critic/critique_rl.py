@@ -86,7 +86,7 @@ class CritiqueRL(CriticAlgorithm[CritiqueRLConfig]):
         super().__init__(config, run)
         file = config.answers_file if config.answers == "cached" and run.trains else None
         self.answers = Answers(self.run.loop.folder, self.run.tasks["train"], None if file is None else Path(file))
-        self.run = replace(run, tasks={**run.tasks, "train": self.answers.tasks})
+        self._train_on(self.answers.tasks)
 
     def phases(self) -> Iterator[Phase]:
         yield from self.warm_starts
@@ -118,12 +118,13 @@ class CritiqueRL(CriticAlgorithm[CritiqueRLConfig]):
         stage1 = self.config.stage1
         num_before = (iteration - 1) * self._num_prompts
         num_before += stage1.num_steps * stage1.prompts_per_step if key == "stage2" else 0
-        tasks = self.run.next_tasks(step, stage.prompts_per_step, first=num_before)
-        answers = {}
-        if self.config.answers == "cached":
+        is_cached = self.config.answers == "cached"
+        if is_cached:
             if not self.answers.is_ready:
                 self._sample_answers()
-            answers = self.answers.of(tasks, num_before + (step - 1) * stage.prompts_per_step)
+            self._train_on(self.answers.tasks)
+        tasks = self.run.next_tasks(step, stage.prompts_per_step, first=num_before)
+        answers = self.answers.of(tasks, num_before + (step - 1) * stage.prompts_per_step) if is_cached else {}
         return sample_critiques(
             self,
             (name_of(key, iteration), step),
@@ -137,6 +138,9 @@ class CritiqueRL(CriticAlgorithm[CritiqueRLConfig]):
     def _num_prompts(self) -> int:
         """The problems of one pass through both stages."""
         return sum(stage.num_steps * stage.prompts_per_step for stage in (self.config.stage1, self.config.stage2))
+
+    def _train_on(self, tasks: Sequence[Task]) -> None:
+        self.run = replace(self.run, tasks={**self.run.tasks, "train": tasks})
 
     def _sample_answers(self) -> None:
         """The frozen actor answers, once, the training problems that the stages will use."""
@@ -166,22 +170,26 @@ class Answers:
         self.by_task: dict[str, list[Segment]] = {}
         self.is_from_file = file is not None
         if file is not None:
-            self.by_task = read_answers(file, tasks)
-            self.tasks = [task for task in tasks if task.id in self.by_task]
+            self._read(file)
 
     @property
     def is_ready(self) -> bool:
         """Whether there are answers. Reads those that the run made before it was resumed."""
         path = self.folder.path / ANSWERS
         if not self.by_task and path.exists():
-            self.by_task = read_answers(path, self.tasks)
+            self._read(path)
         return bool(self.by_task)
 
     def put(self, sampled: Mapping[str, Sequence[Segment]]) -> None:
         """Writes answers into the run folder and reads them back, as a resumed run will."""
         rows = [{"question": task.prompt, "answer": s.text} for task in self.tasks for s in sampled.get(task.id, ())]
         self.folder.logs.put(ANSWERS, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-        self.by_task = read_answers(self.folder.path / ANSWERS, self.tasks)
+        self._read(self.folder.path / ANSWERS)
+
+    def _read(self, file: Path) -> None:
+        """Takes the answers, and of the problems those that have one: an endpoint may have lost some."""
+        self.by_task = read_answers(file, self.tasks)
+        self.tasks = [task for task in self.tasks if task.id in self.by_task]
 
     def of(self, tasks: Sequence[Task], num_before: int) -> dict[str, Segment]:
         """One answer to each task. Passes through the set take a task's answers in turn.

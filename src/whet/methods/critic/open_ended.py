@@ -98,7 +98,8 @@ class OpenEndedEvaluator(CriticEvaluator[OpenEndedConfig]):
         metrics, traces = super().tested(name, tasks, labels)
         if name != NO_CRITIC:
             return dict(metrics), traces
-        answers = [Episode(task=task, segments=(self.greedy(tasks)[task.id],)) for task in tasks]
+        answered = self.greedy(tasks)
+        answers = [Episode(task=t, segments=(answered[t.id],)) for t in tasks if t.id in answered]
         return {**metrics, **score_metrics(self.read(answers), HIGH - LOW)}, traces
 
 

@@ -22,6 +22,7 @@ from whet.credit import (
     rewarded,
     verdict_match,
 )
+from whet.methods.base import RunContext
 from whet.methods.critic.ref_critic_config import RefCriticConfig
 from whet.methods.critics import SFT, CriticAlgorithm, critic_spec, sample_critiques, training_batch, training_phases
 from whet.trainer import Update, policy_terms
@@ -35,6 +36,14 @@ class RefCritic(CriticAlgorithm[RefCriticConfig]):
     """RefCritic: a critic rewarded for its verdict, later also for the refinements it leads to"""
 
     spec = critic_spec(RefCriticConfig, {BEST: "ref_critic"})
+
+    def __init__(self, config: RefCriticConfig, run: RunContext) -> None:
+        super().__init__(config, run)
+        if "refine_weight" in config.schedule and not self.at(config.num_steps).refine_weight:
+            run.warnings.append(
+                f"refine_weight is 0 up to the last of {config.num_steps} steps, so no refinement is rewarded: set "
+                f"schedule.refine_weight.at=[{config.num_steps // 2 + 1}]"
+            )
 
     def phases(self) -> Iterator[Phase]:
         yield from training_phases(self, self.config, self._collect, self._updates, into=BEST)

@@ -9,7 +9,7 @@ omega = sqrt((1 - r) / r) GRPO's. With negative_weight 0 this is online rejectio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from whet.credit import (
     ADVANTAGES,
@@ -29,7 +29,7 @@ from whet.methods.solvers import PolicyAlgorithm, reply_traces, solve_rollout, s
 from whet.objectives import nft_loss
 from whet.trainer import Term, Update
 from whet.trainer.loop import Batch, Phase
-from whet.types import Row, as_row
+from whet.types import Row, Segment, as_row
 
 
 class NFT(PolicyAlgorithm[NFTConfig]):
@@ -59,10 +59,12 @@ class NFT(PolicyAlgorithm[NFTConfig]):
         tasks = self.run.next_tasks(step, config.prompts_per_step)
         batches = batches_of(tasks, self.run.tasks["train"], config.seed, step, config.resample)
         rollout = solve_rollout(self, POLICY, "train", step, sampling=config.sampling)
-        sampled = whole(rollout, self.run.runtime, batches, config.group_size, resample=config.resample > 0)
+        teaches = is_mixed if config.resample else None
+        sampled = whole(rollout, self.run.runtime, batches, config.group_size, teaches=teaches)
         episodes = [rewarded(group, "solver", {"outcome": outcome()}) for group in sampled.groups]
         groups = [groups_of(group, "solver", "task")[0] for group in episodes if group]
-        mixed = [group for group in groups if 0 < rate_of(group) < 1][: config.prompts_per_step]
+        mixed = [group for group in groups if is_mixed([scored.segment for scored in group])]
+        mixed = mixed[: config.prompts_per_step]
         rows = [row for group in mixed for row in signed_rows(group)]
         credit = {scored.segment.seed: sign_of(scored) for group in mixed for scored in group}
         assigned = AssignedCredit(rows, of_segments=credit)
@@ -76,8 +78,13 @@ def signed_rows(group: list[ScoredSegment]) -> list[Row]:
     return [as_row(scored.segment, sign_of(scored), extra={"rate": rate_of(group)}) for scored in group]
 
 
+def is_mixed(replies: Sequence[Segment]) -> bool:
+    """Whether some of a problem's replies are right and others wrong: else they teach nothing."""
+    return 0 < share_right(replies) < 1
+
+
 def rate_of(group: list[ScoredSegment]) -> float:
-    """The share of a problem's replies that are right. At 0 and 1 they teach nothing."""
+    """The share of a problem's replies that are right."""
     return share_right(scored.segment for scored in group)
 
 

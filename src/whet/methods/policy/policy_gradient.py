@@ -98,7 +98,8 @@ class PolicyGradient(PolicyAlgorithm[PolicyGradientConfig]):
         if self.ahead is not None:
             return sampled_of(*self.ahead.groups(step))
         batches = batches_of(tasks, self.run.tasks["train"], config.seed, step, config.resample)
-        return whole(rollout, self.run.runtime, batches, config.group_size, resample=config.resample > 0)
+        teaches = differ if config.resample else None
+        return whole(rollout, self.run.runtime, batches, config.group_size, teaches=teaches)
 
     def _tasks(self, step: int) -> list[Task]:
         return self.run.next_tasks(step, self.config.prompts_per_step)

@@ -176,7 +176,7 @@ def mistakes(talk: SelfCorrection) -> list[tuple[int, int]]:
     """Spans (first character and end) of the steps that a check found wrong, in the text of a valid record."""
     if talk.form == "step":
         checked = list(zip(talk.segments[0::2], talk.segments[1::2], strict=False))
-    else:  # as many checks as steps were commented on, from the first on
+    else:  # the n-th check is of the n-th step
         checks = [piece for piece in talk.segments if piece.kind == "check"]
         checked = list(zip(talk.segments, checks, strict=False))
     spans, place = [], 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Literal, get_args
 
 from whet.methods.self_correct.records import (
@@ -52,6 +53,11 @@ class _Version:
     solution: Solution
     checks: Sequence[Piece | None]
     """By step; None where no comment on it can be read."""
+
+    @property
+    def leading_checks(self) -> list[Piece]:
+        """Those of the steps before the first without one, so that the n-th is of the n-th step."""
+        return [check for check in takewhile(bool, self.checks) if check]
 
     @property
     def is_right(self) -> bool:
@@ -143,8 +149,8 @@ class SelfTalk:
         if not last.is_right:
             return "missed", []
         closing = [Piece(kind="step", text=last.solution.closing)] if last.solution.closing else []
-        checks = [check for check in first.checks if check is not None]
-        made = {"step": (*pieces, *closing), "response": response_pieces(first.solution, checks, last.solution)}
+        response = response_pieces(first.solution, first.leading_checks, last.solution)
+        made = {"step": (*pieces, *closing), "response": response}
         self_corrections = [await self._talk(task, form, made[form], rounds, sample) for form in self.forms]
         whole = [talk for talk in self_corrections if talk is not None]
         if len(whole) < len(self_corrections):

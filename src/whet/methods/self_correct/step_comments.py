@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from whet.config.base import ConfigError
+from whet.grading.step_critiques import read_critique
 from whet.tasks.chains import ANSWER_LINE
 from whet.tasks.demonstrations import STEP
 from whet.tasks.prompts import CHAINS, Prompts
@@ -96,7 +97,7 @@ def words_of(prompts: Prompts) -> Words:
     if prompts == CHAINS:
         return TinyWords()
     if STEP in prompts.critique:
-        return SpokenWords()
+        return SpokenWords(prompts)
     raise ConfigError(
         f"self-talk is made of critiques step by step, and this prompts's do not ask for {STEP!r}: take english, or a "
         "prompts that extends it"
@@ -129,18 +130,18 @@ class TinyWords(Words):
 class SpokenWords(Words):
     """Words of critics who repeat a step, give a label, and explain."""
 
-    _block = re.compile(
-        r"Step sentence:[ \t]*(?P<step>.*?)\s*\n\s*Correctness of the step:\s*(?P<label>Correct|Wrong)\b"
-        r"(?:[^\n]*\n+\s*Explanation:[ \t]*(?P<text>.*?))?\s*(?=\n\s*Step sentence:|\n\s*Correctness of the final|\Z)",
-        re.DOTALL,
-    )
     _opening: Mapping[Label, str] = {"Correct": "Let me check that.", "Wrong": "Wait, let me check that."}
     _end: Mapping[Label, str] = {"Correct": "So that holds.", "Wrong": "So that is not right, and I do it again."}
 
+    def __init__(self, prompts: Prompts) -> None:
+        self._prompts = prompts
+
     def comments(self, critique: str) -> list[Comment]:
+        """None where a step lacks a label, or a label its step: which belongs to which is not known then."""
+        read = read_critique(critique, self._prompts)
         return [
-            Comment(_one_line(match["step"]), _label(match["label"]), _one_line(match["text"] or ""))
-            for match in self._block.finditer(critique)
+            Comment(_one_line(step.sentence), "Correct" if step.right else "Wrong", _one_line(step.explanation))
+            for step in (read.steps if read.is_paired else ())
         ]
 
     def spoken(self, text: str, label: Label | None) -> str:
