@@ -123,7 +123,7 @@ MUST_END = "whet/must_end"
 The slash keeps it apart from the columns of a user's rows, which are in `info` too."""
 
 STATE = "state"
-"""In the `parsed` of an agent's turn: the key of the state in which it was written, where that is asked for."""
+"""In the `parsed` of an agent's turn: the digest of the state in which it was written, where that is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("openai", reason="openai is not installed; it comes with the extra 'endpoint'")
 
 from support.faulty_server import faulty
+from support.json_server import JsonServer
 from whet.config.base import ConfigError
 from whet.config.loading import of_tree
 from whet.config.parts import EndpointConfig
@@ -49,6 +51,16 @@ def test_a_reply(way):
     [asked] = server.asked
     assert asked["messages"] == [{"role": "user", "content": "7 + 5"}]
     assert (asked["max_tokens"], asked["temperature"], asked["seed"]) == (9, 0.0, 1)
+
+
+def test_a_stop_string_that_the_server_cut_off_and_names_is_part_of_the_reply(tmp_path):
+    asked = replace(prompt(), sampling=Sampling(stop=("</answer>",)))
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "<answer>12"}}
+    body = {"id": "1", "object": "chat.completion", "created": 0, "model": "tiny"}
+    for named, text, reason in ((None, "<answer>12", "eos"), ("</answer>", "<answer>12</answer>", "stop")):
+        with JsonServer(lambda *_, n=named: (200, {**body, "choices": [{**choice, "stop_reason": n}]})) as server:
+            [found] = answered(engine(server, tmp_path / str(named)), asked)
+            assert (found.text, found.stop_reason) == (text, reason)
 
 
 CASES = {

@@ -229,6 +229,13 @@ def test_an_engine_says_how_much_it_takes_and_how_much_it_did(random_policy, mak
     requests = requests_for(random_policy, TEXTS)
     done = engine.generate(requests)
     assert engine.num_tokens == sum(len(r.context) + len(c.tokens) for r, c in zip(requests, done, strict=True))
+    again, before = [*requests, *requests], engine.num_tokens
+    for ticket, request in enumerate(again):
+        engine.submit(ticket, request)
+    ended = {}
+    while engine.num_open:
+        ended |= engine.advance(wait=True)
+    assert engine.num_tokens - before == sum(len(r.context) + len(ended[t].tokens) for t, r in enumerate(again))
     for ticket, request in enumerate(requests):
         engine.submit(ticket, request)
         assert ticket not in engine.queued

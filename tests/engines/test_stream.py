@@ -179,21 +179,22 @@ def test_a_listener_that_raises_ends_its_own_request_alone(policy, make_engine):
 def test_new_weights_end_what_was_kept(random_policy, make_engine):
     policy = replace(random_policy, stop_ids=frozenset())
     engine = make_engine(policy)
+    local = getattr(engine, "_local", engine)  # behind the remote one's wire
 
     def read_of_next_turn(*, updates: bool) -> int:
         [(request, done)] = episodes(engine, 1, *conversations(1))
         if updates:
             engine.update_weights(policy.version + 1, policy)
-        before = engine.num_tokens
         after = replace(request, context=(*request.context, *done.tokens, 5), seed=9, follows=request.seed)
         engine.submit(0, after)
         with pytest.raises(RuntimeError, match="were to change while 1 requests ran"):
             engine.update_weights(7, policy)
+        before = local.stream.counts.prefilled
         while engine.num_open:
             ended = engine.advance()
         assert ended[0][1].version == engine.version
         assert len(after.context) > 3
-        return engine.num_tokens - before - len(ended[0][1].tokens) - len(after.context)
+        return local.stream.counts.prefilled - before - len(after.context)
 
     assert read_of_next_turn(updates=False) < 0, "it goes on from what was kept"
     assert read_of_next_turn(updates=True) == 0, "it computes the whole context"

@@ -74,6 +74,25 @@ def test_rows_without_credit_count_in_the_mean_and_are_not_computed(random_polic
     assert alone["optim/grad_norm"] == pytest.approx(ratio * metrics["optim/grad_norm"], rel=1e-3)
 
 
+def test_gradients_of_many_passes_add_up_in_float32(random_policy, monkeypatch):
+    """Of weights in bfloat16: what one pass gives, to the rounding of a product and not of a sum."""
+    random_policy.model.to(torch.bfloat16)
+    rows = [row for seed in range(50) for row in rows_of([1.0, -0.5], seed)]
+    found = []
+
+    def take(learner):
+        learner._add_to_masters()
+        found.append(torch.cat([master.grad.flatten() for master in learner.masters]))
+        learner.num_updates += 1
+        return 0.0
+
+    monkeypatch.setattr(Learner, "_apply", take)
+    for budget in (1, 10_000):
+        learnt(random_policy, [rows], token_budget=budget)
+    many, one = found
+    assert float((many - one).norm() / one.norm()) < 0.01
+
+
 def test_a_step_without_any_credit_keeps_its_place(random_policy):
     steps = [rows_of([1.0, -1.0]), rows_of([0.0, 0.0], seed=1), rows_of([1.0, -1.0], seed=2)]
     every, _, _ = learnt(random_policy, steps, needs_credit=False)

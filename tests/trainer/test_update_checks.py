@@ -7,9 +7,9 @@ import torch
 
 from whet.config.parts import WatchConfig
 from whet.trainer.learner import moved_share, some_weights
-from whet.trainer.selfchecks import Learnt, after_update, at_start, flat_groups
+from whet.trainer.selfchecks import Learnt, after_update, at_start, flat_groups, learnt_of
 from whet.trainer.watch import Signs, Watch, after_replies
-from whet.types import FAULT_HINTS, FAULTS
+from whet.types import FAULT_HINTS, FAULTS, tail_row
 
 BOUNDS = WatchConfig(steps=2, kl_warn=0.1, kl_stop=1.0)
 
@@ -20,6 +20,14 @@ def learnt(**more):
         "is_stale": False,
     }  # fmt: skip
     return Learnt(**known | more)
+
+
+def test_a_row_that_only_a_kl_takes_has_no_credit():
+    """So that weights at their reference, which do not move, are no alarm."""
+    metrics = {"optim/learning_rate": 1e-3, "optim/moved": 0.0, "rows/without_credit": 0.0}
+    rows = [tail_row("policy", (5, 6), (7, 8), credit) for credit in (0.0, 0.0)]
+    assert not learnt_of("policy", metrics, rows, 0).has_credit
+    assert learnt_of("policy", metrics, [*rows, tail_row("policy", (5, 6), (7, 8), 1.0)], 0).has_credit
 
 
 def said(findings):

@@ -159,7 +159,8 @@ class SamplingConfig(Config):
     max_new_tokens: int = Field(64, ge=1)
     """A reply that reaches it is cut, and counted as truncated."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Strings that end a reply where they appear in it."""
+    """Strings that end a reply where they appear in it. They stay in the reply, but for an endpoint's whose server cuts
+    them off without a word; vLLM's names them."""
 
 
 class EngineConfig(Config):

@@ -277,9 +277,12 @@ class EndpointEngine:
             return self._failure("endpoint_error", "a reply that holds half a character (a lone surrogate)"), 0.0
         if choice.finish_reason not in STOPS:
             return self._failure("endpoint_error", f"a reply that ended with {choice.finish_reason!r}"), None
+        stop_reason, stop = STOPS[choice.finish_reason], getattr(choice, "stop_reason", None)
+        if isinstance(stop, str) and stop in request.get("stop", ()):  # vLLM names the string that it cut off
+            text, stop_reason = text + stop, "stop"
         reply = Reply(
             text=text,
-            stop_reason=STOPS[choice.finish_reason],
+            stop_reason=stop_reason,
             num_read=num_read,
             num_written=num_written,
             model=named,

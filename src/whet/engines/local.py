@@ -155,10 +155,10 @@ class LocalEngine:
 
     def advance(self, *, wait: bool = False) -> list[tuple[int, Completion | Failure]]:
         """One step. There is nothing to wait for: what is asked is being computed."""
-        before = self.stream.counts.prefilled
+        counts = self.stream.counts
+        before = counts.context + counts.written
         ended = self.stream.step()
-        written = sum(len(done.tokens) for _, done in ended if isinstance(done, Completion))
-        self.num_tokens += self.stream.counts.prefilled - before + written
+        self.num_tokens += counts.context + counts.written - before
         return ended
 
     def restart(self) -> None:
@@ -177,6 +177,7 @@ class LocalEngine:
         """Give the memory back that only speed needs."""
         if self.packing is not None:
             self.packing.drop()
+            self.runner = self._new_runner()  # the one of before holds the copy
             self._stream = None if self._stream is not None and not self._stream.num_open else self._stream
 
     # --- weights ------------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def read_reply(path: Path) -> Reply | None:
         return None
     texts, numbers = (reply.text, reply.stop_reason, reply.model), (reply.num_read, reply.num_written)
     has_types = all(isinstance(text, str) for text in texts) and all(isinstance(number, int) for number in numbers)
-    return reply if has_types and is_whole(reply.text) and reply.stop_reason in STOPS.values() else None
+    return reply if has_types and is_whole(reply.text) and reply.stop_reason in ("stop", *STOPS.values()) else None
 
 
 def write_reply(path: Path, request: Mapping[str, Any], reply: Reply) -> None:

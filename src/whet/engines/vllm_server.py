@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from whet.config.base import ConfigError
@@ -59,16 +58,6 @@ class Refused(ServerError):
         self.status, self.reason = status, reason
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a server says of its model."""
-
-    model: str
-    """Its name there."""
-    max_len: int | None
-    """Tokens of prompt and reply together, at most."""
-
-
 class Server:
     """Calls of one server. All its methods run in one event loop.
 
@@ -89,7 +78,8 @@ class Server:
         self._places = asyncio.Semaphore(CONNECTIONS)
         self.num_open = 0
         """Requests under way."""
-        self.facts = Facts("", None)
+        self.model = ""
+        """Its name there, once the server has said it."""
         self.has_phases = False
         """Whether it takes weights by start, update and finish. False: by `reload_weights` alone."""
 
@@ -144,7 +134,7 @@ class Server:
         limit = min(LOOK_S, self.limit_s)
         models = await self.call("list its models", "/v1/models", limit_s=limit)
         try:
-            self.facts = Facts(str(models["data"][0]["id"]), models["data"][0].get("max_model_len"))
+            self.model = str(models["data"][0]["id"])
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ServerError(f"the server {self.url} lists no model: {str(models)[:80]!r}") from error
         world = await self.call("say its size", "/get_world_size", limit_s=limit)
@@ -208,7 +198,7 @@ class Server:
         self.num_open += 1
         try:
             async with self._places:
-                return await self.call("reply", GENERATE, {**body, "model": self.facts.model})
+                return await self.call("reply", GENERATE, {**body, "model": self.model})
         finally:
             self.num_open -= 1
 

@@ -106,7 +106,10 @@ class Environment(Protocol):
         ...
 
     def state_key(self) -> Hashable:
-        """Equal for equal states: what the rest of the episode depends on (not how the state was reached)."""
+        """Equal for equal states: what the rest of the episode depends on (not how the state was reached).
+
+        Its parts need a `repr` of their own, as checkpoints and servers keep a digest of it (`wire.state_digest`).
+        """
         ...
 
     def fork(self) -> Self:

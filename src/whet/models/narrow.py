@@ -1,8 +1,9 @@
 """Products of linear layers and of the head in bfloat16, forward and backward, within a block (`learning.products`).
 
-Weights, norms, attention, residuals, sums of gradients and the optimiser stay float32. Inputs and weights are rounded
-to bfloat16 for each product, which adds up in float32 and rounds its result. An engine's products are in
-`whet.models.packed`: these here have a gradient, and nothing is packed.
+Weights, norms, attention, residuals, sums of gradients over passes and the optimiser stay float32. Inputs and weights
+are rounded to bfloat16 for each product, which adds up in float32 and rounds its result. The head's gradient also adds
+up over its chunks in bfloat16. An engine's products are in `whet.models.packed`: these here have a gradient, and
+nothing is packed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -67,7 +67,7 @@ class Agent:
         max_observation: characters. The middle of a longer observation is left out.
         form: in which observations are shown. Episodes hold them as the environment gives them.
         settings: of the environment.
-        keeps_states: each turn's `parsed` has the `state` before it, a `state_key`.
+        keeps_states: each turn's `parsed` has the `state` before it, the digest of a `state_key`.
         same_env: samples of a task share the environment seed. False: each has another.
         leaves: gives the environment back when the episode ends. False: when the rollout ends.
         review: reads each action before it is taken. None: no review.
@@ -206,11 +206,11 @@ def _user(text: str) -> Message:
     return {"role": "user", "content": text}
 
 
-def _turn(reply: Segment, parsed: Parsed, seen: Seen, before: Hashable) -> Segment:
+def _turn(reply: Segment, parsed: Parsed, seen: Seen, before: str | None) -> Segment:
     """A reply with its thought and action, and the reward of its step.
 
     Args:
-        before: the state in which it was written. None: states are not recorded.
+        before: the digest of the state in which it was written. None: states are not recorded.
     """
     read: dict[str, Any] = {"thought": parsed.thought, "action": parsed.action, "reward": seen.reward}
     if before is not None:

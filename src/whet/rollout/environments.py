@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 from whet.config.environments import MAX_OBSERVATION_CHARS
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo, Info, begun, stepped
 from whet.envs.retries import CLOSE_S, Late, close_within
+from whet.envs.wire import state_digest
 from whet.errors import WhetError, text_of
 from whet.rollout.services import Pool, trace_of
 from whet.types import CUT, Failure, shortened
@@ -69,8 +70,8 @@ class Seen:
     terminated: bool = False
     truncated: bool = False
     info: Info = field(default_factory=dict)
-    state: Hashable = None
-    """The environment's `state_key` after the step, if requested."""
+    state: str | None = None
+    """The digest of the environment's `state_key` after the step, if requested: checkpoints hold texts."""
     num_cut: int = 0
     """Characters of the observation that were left out of its middle. 0: it is whole."""
 
@@ -345,9 +346,7 @@ async def _awaited(awaitable: Any) -> Any:
 def _stated(seen: Seen, lease: Lease, env: Environment) -> Seen:
     if not lease.keeps_states:
         return seen
-    state = env.state_key()
-    hash(state)  # raises here, as an error of the environment, if the key has no hash
-    return replace(seen, state=state)
+    return replace(seen, state=state_digest(env.state_key()))  # what it raises is an error of the environment
 
 
 def _close(env: Environment) -> None:

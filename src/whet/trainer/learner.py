@@ -214,8 +214,19 @@ class Learner:
         """
         if logprobs_N.device.type != "cuda" or lean_decoder(self.policy) is None:
             loss.backward()
-            return
-        backward_through(loss, [logprobs_N, entropy_N])
+        else:
+            backward_through(loss, [logprobs_N, entropy_N])
+        self._add_to_masters()
+
+    def _add_to_masters(self) -> None:
+        """Add the gradients of weights in a narrower type to those of their float32 copies: a sum over many passes
+        would be rounded at each of them."""
+        for master, parameter in zip(self.masters, self.parameters, strict=True):
+            if master is parameter or parameter.grad is None:
+                continue
+            gradient = parameter.grad.float()
+            master.grad = gradient if master.grad is None else master.grad.add_(gradient)
+            parameter.grad = None
 
     def _gathered(self, passes: list[Seen]) -> list[Seen]:
         """The passes of all processes of the group."""
@@ -327,9 +338,7 @@ class Learner:
         Returns: the gradient's norm before it was clipped.
         Raises: RunError where the norm is NaN or infinite; the weights are unchanged then.
         """
-        for master, parameter in zip(self.masters, self.parameters, strict=True):
-            if master is not parameter:
-                master.grad = None if parameter.grad is None else parameter.grad.float()
+        self._add_to_masters()
         norm = whole(torch.nn.utils.clip_grad_norm_(self.masters, self.rule.learning.max_grad_norm))
         if not torch.isfinite(norm):
             raise self._diverged(f"gradient is {norm.item()}")

@@ -260,7 +260,7 @@ class Loop:
 
         Returns: the trainers of the policies that it trains.
         """
-        is_resumed = self._resume_from is not None and self.step > 0
+        is_resumed = self._resume_from is not None and self._phase_name == phase.name  # it may have failed in step 1
         self._phase_name = phase.name
         trainers = self._begin(phase, is_resumed=is_resumed)
         self.progress.begin(phase.name, self.step, phase.num_steps)

@@ -20,6 +20,7 @@ from whet.engines.protocol import Engine
 from whet.errors import RunError
 from whet.models.policy import Policy
 from whet.seeds import seed_of
+from whet.trainer.passes import has_credit
 from whet.trainer.protocol import Trainer
 from whet.trainer.watch import NEARLY_ALL, Finding, Level, Signs, Watch, lost_cause
 from whet.types import Row, tail_row
@@ -70,7 +71,7 @@ def learnt_of(policy: str, metrics: Mapping[str, float], rows: Sequence[Row], ve
         rate=metrics["optim/learning_rate"],
         grad_norm=metrics.get("optim/grad_norm"),
         moved=metrics.get("optim/moved"),
-        has_credit=metrics["rows/without_credit"] < 1,
+        has_credit=any(map(has_credit, rows)),
         sampler_kl=metrics.get("kl/sampler"),
         is_stale=any(sampled != version for row in rows for sampled, _ in row.versions),
     )

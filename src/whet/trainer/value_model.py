@@ -42,7 +42,8 @@ def update_of(settings: ValueConfig, num_rows: int, num_steps: int) -> Update:
 
 def steps_after_warmup(settings: ValueConfig, num_rows: int, num_steps: int) -> int:
     """The number of steps in which the policy learns too, at least 1."""
-    return max(1, num_steps - settings.warmup_updates // settings.learning.updates_a_step(num_rows))
+    warmup_steps = -(-settings.warmup_updates // settings.learning.updates_a_step(num_rows))
+    return max(1, num_steps - warmup_steps)
 
 
 def rows_to_train(settings: ValueConfig, policies: Mapping[str, Policy], rows: Sequence[Row]) -> list[Row]:

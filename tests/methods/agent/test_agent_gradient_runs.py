@@ -13,11 +13,11 @@ import pytest
 
 import whet
 from support.agent_model import agent_model
-from support.commands import Quiet
+from support.commands import Quiet, config_of
 from whet.api.run import Run
 from whet.config import ConfigError
 from whet.methods.agent.base import AgentEvaluator
-from whet.run.launch import resume
+from whet.run.launch import resume, start
 from whet.trainer.checkpoint import load_state, newest_first
 from whet.trainer.loop import Stopped
 
@@ -356,3 +356,28 @@ def test_what_a_budget_has_spent_outlives_the_process(tmp_path, settings, counti
     assert env_steps(tmp_path) == [24, 24]
     resume(tmp_path, Quiet(), overrides=["num_steps=8"]).go()
     assert env_steps(tmp_path) == [24, 24]
+
+
+def test_states_of_turns_survive_a_stop_while_episodes_wait(tmp_path):
+    """GiGPO asks which turns began in an equal state, of episodes that a checkpoint held too."""
+
+    class StopsAtOne(Quiet):
+        phase = ""
+
+        def begin(self, phase, done, total):
+            self.phase = phase
+
+        def step(self, step, shown):
+            if (self.phase, step) == ("train", 1):
+                signal.raise_signal(signal.SIGINT)
+
+    log = tmp_path / "taken.jsonl"
+    log.write_text('{"step": 1, "units": [[0, 1], [1, 1]]}\n{"step": 2, "units": [[2, 1], [3, 1]]}\n')
+    settings = ("data.env=textcraft", "off_policy.kind=async", f"off_policy.log={log}", "checkpoint_every=1",
+                "num_steps=2", "prompts_per_step=2", "group_size=2", "max_turns=2", "num_threads=1", "data.num_test=1",
+                "data.num_validation=1", "evaluation.max_turns=1")  # fmt: skip
+    with pytest.raises(Stopped):
+        start(config_of("agent_gigpo", *settings), tmp_path / "run", StopsAtOne()).go()
+    assert list(newest_first(tmp_path / "run")[0].glob("store/episodes/*.jsonl")), "nothing waited"
+    resume(tmp_path / "run", Quiet()).go()
+    assert (tmp_path / "run" / "summary.json").exists()
