@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from support.episodes import exchange
 from whet.evaluation.benchmarks import error_reduction, judgment_metrics, oracle_accuracy, processbench
 from whet.evaluation.critique import Exchange, critique_metrics, majority_at_k, pass_at_k
+from whet.evaluation.protocol import exchanges
 
 PROCESSBENCH = ("gsm8k", "math", "olympiadbench", "omnimath")
 
@@ -40,6 +42,12 @@ def test_1_transitions():
     assert 1 - found["c2i_of_correct"] == pytest.approx(5 / 6)  # keep
     assert found["i2c_of_incorrect"] == 0.5  # fix
     assert oracle_accuracy(TEN) == pytest.approx(0.8)
+
+
+def test_the_oracles_accuracy_is_over_answers_that_were_kept_too():
+    kept = [exchange(1.0, []) for _ in range(6)]
+    refined = [exchange(0.0, [("wrong", [score])]) for score in (1.0, 1.0, 0.0, 0.0)]
+    assert oracle_accuracy(exchanges([*kept, *refined])) == pytest.approx(0.8)
 
 
 def test_2_discriminability():

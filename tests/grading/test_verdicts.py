@@ -31,6 +31,14 @@ def test_spec_9_1(critique, verdict, labels):
     assert read_critique(critique).num_verdicts == labels
 
 
+def test_the_first_wrong_step_is_counted_among_all_steps():
+    blocks = [f"Step sentence: {step}\nCorrectness of the step: {label}\n" for step, label in
+              (("a", "Right"), ("b", "Wrong"), ("c", "Wrong"))]  # fmt: skip
+    read = read_critique("\n".join([*blocks, W]))
+    assert ([step.right for step in read.steps], read.first_wrong) == ([None, False, False], 1)
+    assert read_critique(C).first_wrong == -1
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -11,9 +11,9 @@ import whet
 from support.browser import watched_page
 from support.commands import whet as command
 from support.solve_run import fake_solve_run
-from whet.report.comparison import ABSENT, compare_runs
+from whet.report.comparison import ABSENT, Estimate, compare_runs
 from whet.report.comparison_page import _mean_and_band, comparison_charts, write_comparison
-from whet.report.comparison_tables import grids
+from whet.report.comparison_tables import _verdict, grids
 from whet.report.records import ReportError
 
 ACCURACIES = {("grpo", 0): 0.50, ("grpo", 1): 0.60, ("grpo", 2): 0.70, ("rloo", 0): 0.54, ("rloo", 1): 0.63}
@@ -53,6 +53,12 @@ def test_an_arms_value_is_the_mean_over_seeds_with_its_t_interval(folders):
     estimate = comparison.estimate(comparison.arms[0], "best", "acc")
     assert estimate.mean == pytest.approx(0.6)
     assert estimate.half_width == pytest.approx(T_2 * 0.1 / math.sqrt(3))
+
+
+def test_equal_differences_of_a_few_seeds_prove_nothing():
+    assert [_verdict(Estimate(mean, half, ())) for mean, half in ((0.5, 0.0), (0.0, 0.0), (0.5, 0.1), (0.5, None))] == [
+        "no spread", "may be chance", "beyond chance", "one seed",
+    ]  # fmt: skip
 
 
 def test_differences_are_paired_by_the_seeds_that_both_arms_have(folders):

@@ -29,11 +29,6 @@ def level_of(num_right: int, num_samples: int) -> int | None:
     return next(above, NUM_LEVELS)
 
 
-def level_names(prefix: str) -> dict[int, str]:
-    """The metric name of each level."""
-    return {level: f"{prefix}_{level}" for level in LEVELS}
-
-
 def by_level(scores: Mapping[str, float], levels: Mapping[str, int]) -> dict[str, float | None]:
     """The mean score of each level's questions, and their number.
 
@@ -43,7 +38,8 @@ def by_level(scores: Mapping[str, float], levels: Mapping[str, int]) -> dict[str
     Returns: `level_1` ... `level_5` (None: it has no question), `n_level_1` ... `n_level_5`.
     """
     means: dict[str, float | None] = {}
-    for level, name in level_names("level").items():
+    for level in LEVELS:
+        name = f"level_{level}"
         level_scores = [score for question, score in scores.items() if levels.get(question) == level]
         means[name] = fmean(level_scores) if level_scores else None
         means[f"n_{name}"] = float(len(level_scores))

@@ -77,14 +77,14 @@ def agrees_with_location(critique: StepCritique, error_step: int | None, *, kind
     return critique.first_wrong == error_step if kind == "exact" else critique.first_wrong >= error_step
 
 
-def mentions_hint(critique: str, shown: str = "", words: Sequence[str] = HINT_WORDS) -> bool:
+def mentions_hint(critique: str, shown: str = "") -> bool:
     """Whether a critique speaks of a reference or a hint.
 
     Args:
         shown: question and response. Words that stand there give nothing away.
     """
     text, shown_text = sentence(critique).casefold(), sentence(shown).casefold()
-    return any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) and word not in shown_text for word in words)
+    return any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) and word not in shown_text for word in HINT_WORDS)
 
 
 def holds_answer(text: str, answer: str | None) -> bool:
@@ -92,9 +92,9 @@ def holds_answer(text: str, answer: str | None) -> bool:
     return bool(answer) and re.search(_whole(str(answer)), text) is not None
 
 
-def masked(text: str, answer: str | None, mask: str = MASK) -> str:
+def masked(text: str, answer: str | None) -> str:
     """The text with a placeholder for the reference answer, wherever `holds_answer` finds it."""
-    return re.sub(_whole(answer), lambda _: mask, text) if answer else text
+    return re.sub(_whole(answer), MASK, text) if answer else text
 
 
 def _whole(answer: str) -> str:

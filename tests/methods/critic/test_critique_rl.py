@@ -12,7 +12,7 @@ from support.benches import method_of, phases_of
 from support.commands import Quiet, config_of
 from whet.config import read_all, unread
 from whet.config.reads import forget_reads
-from whet.methods.critic.critique_rl import CritiqueRL
+from whet.methods.critic.critique_rl import Answers, CritiqueRL
 from whet.rewards import REWARDS
 from whet.run import launch, session
 from whet.types import Grade
@@ -174,6 +174,21 @@ def test_cached_answers_are_sampled_once_and_kept_in_the_run_folder(method):
     assert len(kept) == 2 * 8  # two answers of each of the problems that two steps come to
     assert {row["answer"] for row in rows} <= {row["answer"] for row in kept}
     assert phases["stage1"].collect(2).traces != rows
+
+
+def test_a_problem_whose_cached_answer_was_lost_is_left_out_in_every_session(method):
+    made = method("answers=cached", "stage1.prompts_per_step=4", "data.num_train=8", "stage1.num_steps=2",
+                  "warm_start.critic_steps=0")  # fmt: skip
+    made.keep_sft()
+    made._sample_answers()
+    lost, *rest = made.answers.tasks
+    made.answers.put({task.id: made.answers.by_task[task.id] for task in rest})
+    found = [episode.task.id for step in (1, 2) for episode in made._episodes("stage1", step, made.config.stage1)]
+    assert lost.id not in found
+    assert set(found) == {task.id for task in rest}
+    again = Answers(made.run.loop.folder, [lost, *rest], None)
+    assert again.is_ready
+    assert again.tasks == rest
 
 
 @pytest.mark.parametrize("sequence_level", [True, False])

@@ -66,7 +66,7 @@ def with_scores(answer, given, refinement):
 def test_metrics_by_hand():
     """Errors 1, 3 and 2; one critique cannot be read."""
     rounds = [with_scores(5.0, 6, 7.0), with_scores(8.0, 5, 8.0), with_scores(4.0, 2, 9.0), with_scores(7.0, None, 4.0)]
-    assert score_metrics(rounds, 9) == pytest.approx({
+    assert score_metrics(rounds) == pytest.approx({
         "score": 6.0, "score_refine": 7.0, "score_gain": 1.0, "mse_dis": (1 + 9 + 4) / 3, "mae_dis": 2.0,
         "near": (8 / 9 + 6 / 9 + 7 / 9 + 0) / 4,
     })  # fmt: skip

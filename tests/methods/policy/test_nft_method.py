@@ -7,13 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 
+from support.episodes import segment_of
 from support.sessions import STEPS, session_of
-from whet.credit import ADVANTAGES, assign_credit
+from whet.credit import ADVANTAGES, assign_credit, differ
 from whet.evaluation.protocol import is_right
-from whet.methods.policy.nft import rate_of, signed_rows
+from whet.methods.policy.nft import has_both, rate_of, signed_rows
 from whet.objectives import clipped_policy_loss
 from whet.trainer import Term, Update, on_tokens
 from whet.trainer.learner import Learner
+from whet.types import Grade
 
 WHOLE = (*STEPS, "learning.minibatch_rows=1000", "learning.max_grad_norm=1e9")
 """One update a step, whose gradient nothing scales."""
@@ -62,6 +64,12 @@ def test_groups_all_right_or_all_wrong_are_left_out_whatever_their_scores():
     batch = method._collect(1)
     assert all(0 < row.extra["rate"] < 1 for row in batch.rows)
     assert any(trace["credit"] in (1.0, -1.0) for trace in batch.traces)
+
+
+def test_resampling_waits_for_problems_with_right_and_wrong_replies():
+    replies = [segment_of("solver", policy="policy", grade=Grade(score=score)) for score in (0.0, 0.01, 1.0)]
+    assert [has_both(replies[:2]), has_both(replies[1:]), has_both(replies[2:])] == [False, True, False]
+    assert differ(replies[:2])  # scores may differ where nothing is right
 
 
 @pytest.mark.parametrize(("omega", "advantage"), [("dr_grpo", "dr_grpo"), ("grpo", "grpo")])

@@ -54,6 +54,7 @@ def test_every_preset_runs_learns_and_reads_its_settings(preset, tmp_path):
     summary, steps = go(preset, tmp_path / "run", *sizes)
     assert list(summary["rows"]) == ["before", "best", "last"]
     assert all(row["n"] == 4 and row["k"] == 2 for row in summary["rows"].values())
+    assert {row["validation/n"] for row in steps if "validation/acc" in row} == {4}
     trained = [row for row in steps if "optim/grad_norm" in row]
     assert trained, "no step trained"
     assert all(math.isfinite(row["loss/mean"]) for row in trained)

@@ -13,7 +13,7 @@ from whet.methods.self_improve.exploration_metrics import (
     answer_entropy,
     coverage_by_level,
     dissimilarity,
-    distinct_n,
+    distinct_2,
     exploration,
     normalised,
     num_distinct,
@@ -96,8 +96,8 @@ def test_solutions_are_told_apart_by_their_equations():
 
 
 def test_diversity_by_hand():
-    assert distinct_n(["a b c", "a b d"]) == 3 / 4  # ab bc ab bd
-    assert distinct_n(["a"]) is None
+    assert distinct_2(["a b c", "a b d"]) == 3 / 4  # ab bc ab bd
+    assert distinct_2(["a"]) is None
     assert dissimilarity(["a b c", "a b c"]) == 0.0
     assert dissimilarity(["a b c", "a b d"]) == pytest.approx(1 - 1 / 3)
     assert dissimilarity(["a b"]) is None

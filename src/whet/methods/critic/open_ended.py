@@ -100,7 +100,7 @@ class OpenEndedEvaluator(CriticEvaluator[OpenEndedConfig]):
             return dict(metrics), traces
         answered = self.greedy(tasks)
         answers = [Episode(task=t, segments=(answered[t.id],)) for t in tasks if t.id in answered]
-        return {**metrics, **score_metrics(self.read(answers), HIGH - LOW)}, traces
+        return {**metrics, **score_metrics(self.read(answers))}, traces
 
 
 class OpenEnded(CriticAlgorithm[OpenEndedConfig]):
@@ -208,16 +208,14 @@ def with_scores(algorithm: OpenEnded, episodes: Sequence[Episode]) -> list[Episo
 
 def scores_and_critiques(episodes: Sequence[Episode]) -> Metrics:
     """The metrics of critique rounds, and those of their scores."""
-    return {**measure(episodes), **score_metrics(episodes, HIGH - LOW)}
+    return {**measure(episodes), **score_metrics(episodes)}
 
 
-def score_metrics(episodes: Sequence[Episode], span: float) -> Metrics:
+def score_metrics(episodes: Sequence[Episode]) -> Metrics:
     """Metrics from `parsed["score"]`: a critique's score (None: unreadable), the oracle's of answers and refinements.
 
-    Args:
-        span: from the lowest score to the highest.
     Returns: `score` and `score_refine`, the oracle's means, and `score_gain`, their difference. `mse_dis` and `mae_dis`
-        are errors of the readable critiques. `near` is 1 less the absolute error as a share of the span, and 0 where
+        are errors of the readable critiques. `near` is 1 less the absolute error as a share of the scale, and 0 where
         unreadable. None: nothing to divide by.
     """
     chains = [path for episode in episodes for path in last_paths(episode)]
@@ -233,7 +231,7 @@ def score_metrics(episodes: Sequence[Episode], span: float) -> Metrics:
         "score_gain": fmean(after) - fmean(before) if before and after else None,
         "mse_dis": _mean([error**2 for error in readable]),
         "mae_dis": _mean(readable),
-        "near": _mean([0.0 if error is None else 1 - error / span for error in errors]),
+        "near": _mean([0.0 if error is None else 1 - error / (HIGH - LOW) for error in errors]),
     }
 
 

@@ -59,11 +59,11 @@ class NFT(PolicyAlgorithm[NFTConfig]):
         tasks = self.run.next_tasks(step, config.prompts_per_step)
         batches = batches_of(tasks, self.run.tasks["train"], config.seed, step, config.resample)
         rollout = solve_rollout(self, POLICY, "train", step, sampling=config.sampling)
-        teaches = is_mixed if config.resample else None
+        teaches = has_both if config.resample else None
         sampled = whole(rollout, self.run.runtime, batches, config.group_size, teaches=teaches)
         episodes = [rewarded(group, "solver", {"outcome": outcome()}) for group in sampled.groups]
         groups = [groups_of(group, "solver", "task")[0] for group in episodes if group]
-        mixed = [group for group in groups if is_mixed([scored.segment for scored in group])]
+        mixed = [group for group in groups if has_both([scored.segment for scored in group])]
         mixed = mixed[: config.prompts_per_step]
         rows = [row for group in mixed for row in signed_rows(group)]
         credit = {scored.segment.seed: sign_of(scored) for group in mixed for scored in group}
@@ -78,7 +78,7 @@ def signed_rows(group: list[ScoredSegment]) -> list[Row]:
     return [as_row(scored.segment, sign_of(scored), extra={"rate": rate_of(group)}) for scored in group]
 
 
-def is_mixed(replies: Sequence[Segment]) -> bool:
+def has_both(replies: Sequence[Segment]) -> bool:
     """Whether some of a problem's replies are right and others wrong: else they teach nothing."""
     return 0 < share_right(replies) < 1
 

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from statistics import fmean
 
 Metrics = dict[str, float | None]
@@ -99,16 +99,16 @@ def num_distinct(texts: Iterable[str]) -> int:
     return len({normalised(text) for text in texts})
 
 
-def distinct_n(texts: Iterable[str], n: int = 2) -> float | None:
-    """Different n-grams of words, divided by all of them (distinct-n). None: no text is as long."""
-    grams = [gram for text in texts for gram in _grams(text, n)]
+def distinct_2(texts: Iterable[str]) -> float | None:
+    """Different pairs of words that follow each other, divided by all of them (distinct-2). None: there is none."""
+    grams = [gram for text in texts for gram in _bigrams(text)]
     return len(set(grams)) / len(grams) if grams else None
 
 
 def dissimilarity(texts: Sequence[str]) -> float | None:
     """1 minus the mean similarity of all pairs, each the share of their bigrams that both have (Jaccard). None: there
     is no pair."""
-    sets = [set(_grams(text, 2)) for text in texts]
+    sets = [set(_bigrams(text)) for text in texts]
     pairs = [(len(a & b) / len(a | b) if a | b else 1.0) for a, b in combinations(sets, 2)]
     return 1 - fmean(pairs) if pairs else None
 
@@ -130,9 +130,8 @@ def answer_class(extracted: str | None, *, is_right: bool) -> str:
     return "right" if is_right else f"wrong: {extracted}"
 
 
-def _grams(text: str, n: int) -> list[tuple[str, ...]]:
-    words = text.split()
-    return list(zip(*(words[at:] for at in range(n)), strict=False))
+def _bigrams(text: str) -> list[tuple[str, str]]:
+    return list(pairwise(text.split()))
 
 
 def _share(flags: Iterable[bool]) -> float | None:

@@ -22,7 +22,7 @@ from whet.methods.self_improve.exploration_metrics import (
     answer_entropy,
     coverage_by_level,
     dissimilarity,
-    distinct_n,
+    distinct_2,
     exploration,
     normalised,
     num_distinct,
@@ -179,7 +179,7 @@ class Question:
         classes = [answer_class(grade.extracted, is_right=grade.score == 1.0) for grade in grades]
         return {
             "distinct": float(num_distinct(texts)) if texts else None,
-            "distinct_2": distinct_n(texts),
+            "distinct_2": distinct_2(texts),
             "dissimilarity": dissimilarity(texts),
             "answer_entropy": answer_entropy(classes),
         }
