@@ -204,6 +204,22 @@ def test_a_world_that_is_at_work_when_its_flow_ends_is_lent_to_nobody():
     envs.close()
 
 
+@pytest.mark.parametrize("fault", ["crash", "hang"])
+def test_a_world_that_failed_before_a_restart_is_lent_to_nobody(fault):
+    """Its failure has arrived in the pool, and the rollouts broke off before anybody took it."""
+    envs = Environments(timeout_s=0.05)
+    begin = Begin(info_of(), 3, 0, {"fault": fault})
+    envs.submit(0, begin)
+    envs.advance(wait=True)
+    envs.submit(1, Act(begin.lease, "go"))
+    time.sleep(0.2)
+    envs.restart()
+    envs.submit(0, Begin(info_of(), 1, 0, {"fault": fault}))
+    envs.advance(wait=True)
+    assert (envs.counts["reused"], envs.counts["thrown_away"]) == (0, 1)
+    envs.close()
+
+
 def test_who_ends_while_it_waits_for_a_world_gets_none():
     async def left():
         with pytest.raises(Fault):

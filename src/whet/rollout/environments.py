@@ -200,11 +200,13 @@ class Environments:
             self._give_back(lease)
 
     def restart(self) -> None:
-        """As `Service.restart`: all environments are back, except those that are still at work."""
+        """As `Service.restart`: all environments are back, except those that failed or are still at work."""
         self._waiting.clear()
         self._dropped.clear()
-        for ticket, _ in self._pool.advance(wait=False):  # those that have answered are whole
-            del self._open[ticket]
+        for ticket, answer in self._pool.advance(wait=False):
+            payload = self._open.pop(ticket)
+            if isinstance(answer, Failure):
+                payload.lease.is_broken = True
         for payload in self._open.values():
             payload.lease.is_broken = True
         self._open.clear()
