@@ -95,7 +95,7 @@ def in_parts(
     rolled_out = [list(islice(episodes, len(group))) for group in finished]  # group_size may have changed since
     for group in rolled_out:
         for episode in group:  # grown over several steps, so none is retried
-            runtime.episode_counts.count(episode, again=False)
+            runtime.episode_counts.count(episode, runtime.episode_counts.begin(), again=False)
     metrics = {
         "buffer/groups": float(len(queue)),
         "buffer/unfinished": float(sum(map(goes_on, queue))),

@@ -194,10 +194,10 @@ class Samples:
 
     async def _part(self, make: Callable[[int], Any]) -> Segment:
         """Raises: Fault where all attempts failed."""
-        segments, failure = await self.retries.part(self.task, make)
-        if failure is not None:
-            raise Fault(failure)
-        return segments[0]
+        part = await self.retries.part(self.task, make)
+        if part.failure is not None:
+            raise Fault(part.failure)
+        return part.segments[0]
 
 
 def _check_index(index: object) -> None:
