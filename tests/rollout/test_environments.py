@@ -198,7 +198,7 @@ def test_a_world_that_is_at_work_when_its_flow_ends_is_lent_to_nobody():
     services = {"environment": envs, "broken": Pool(lambda payload: 1 / 0)}
     roll_out_free([left()], services, Clock(latency={"environment": 50}))
     over.set()
-    assert len(envs.advance(wait=True)) == 1
+    assert envs.advance(wait=True) == []
     assert roll_out_free([count(1, info=info_of(Slow))], services) == [(["1 to go", "0 to go"], 1.0)]
     assert (envs.counts["made"], envs.counts["reused"], envs.counts["thrown_away"]) == (2, 0, 1)
     envs.close()
