@@ -108,7 +108,7 @@ def prepared(num_turns: int, num_tokens: int, num_added: int) -> bytes:
             )
         task = Task(id=f"task {number}", prompt="a question of some words", answer="1")
         episodes.append(Episode(task=task, segments=tuple(segments)))
-    endings = [Ended("ok", False, None, "")] * UNIT
+    endings = [Ended("ok", number, False, None, "") for number in range(UNIT)]
     return pack(UnitResult(episodes, endings, {"tokens": 1.0}), {})
 
 

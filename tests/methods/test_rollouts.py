@@ -11,8 +11,9 @@ from support.commands import config_of
 from whet.credit import differ
 from whet.methods.sampling import batches_of, in_parts, whole
 from whet.methods.solvers import solve_rollout
+from whet.rollout.retries import EpisodeCounts, TooManyFaults
 from whet.trainer.buffers import Queue
-from whet.types import Task
+from whet.types import Grade, Task
 
 SMALL = ("num_threads=1", "data.num_train=40", "data.num_validation=8", "data.num_test=8", "prompts_per_step=4",
          "group_size=4")  # fmt: skip
@@ -67,6 +68,20 @@ def test_partial_rollout_keeps_the_version_of_every_token(method):
         assert all(count == 7 for _, count in segment.versions[:-1])
         versions = [version for version, _ in segment.versions]
         assert versions == list(range(versions[0], versions[0] + len(versions)))
+
+
+def test_partial_rollout_whose_grading_ends_the_run_leaves_the_queue_as_it_was(method):
+    """Its groups train after the resume, and no reply has grown twice."""
+    made, queue = method("grpo", "sampling.max_new_tokens=14", "faults.budget=0.1"), Queue()
+    tasks, runtime = made.run.next_tasks(1, 8), made.run.runtime
+    parts_of(made, queue, 1, tasks)  # 7 of at most 14 tokens
+    before, grade = {key: list(group) for key, group in queue.batches.items()}, runtime.grade
+    runtime.grade = lambda asked: [Grade(score=None, reason="down") for _ in asked]
+    with pytest.raises(TooManyFaults):
+        parts_of(made, queue, 2, [])
+    assert queue.batches == before
+    runtime.grade, runtime.episode_counts = grade, EpisodeCounts()
+    assert len(parts_of(made, queue, 2, []).groups) == len(before) == 8
 
 
 def test_dynamic_sampling_keeps_groups_with_a_signal(method):

@@ -9,14 +9,17 @@ from support.counter import Counter, info_of
 from whet.config.parts import ModelConfig
 from whet.credit.views import joined
 from whet.engines.local import LocalEngine
-from whet.envs.formats import PARSERS
+from whet.envs.formats import PARSERS, Parsed
+from whet.methods.agent.review import Reviewer
 from whet.models.policy import load_policies
+from whet.models.tiny import tiny_tokenizer
 from whet.rollout.agent import ENDED, FULL, HORIZON, Agent
 from whet.rollout.driver import roll_out
 from whet.rollout.environments import Environments
 from whet.rollout.free import roll_out_free
 from whet.rollout.roles import PolicyRole, written
-from whet.types import CUT, Sampling, Task
+from whet.tasks.prompts import ACTING
+from whet.types import CUT, Completion, Sampling, Task
 
 
 class Says:
@@ -120,6 +123,24 @@ def test_a_context_that_has_grown_too_long_ends_the_episode(envs):
                      {"policy": LocalEngine(policy).generate, "environment": envs})  # fmt: skip
     assert (episode.outcome, episode.reason) == ("truncated", FULL)
     assert 1 <= sum(segment.role == "agent" for segment in episode.segments) < 20
+
+
+def test_a_context_that_reviews_have_filled_ends_the_episode_within_its_turn(envs):
+    role = PolicyRole("agent", "policy", tiny_tokenizer(), Sampling(max_new_tokens=4))
+    lengths = []
+
+    def engine(requests):
+        lengths.extend(len(request.context) for request in requests)
+        return [Completion(tokens=(5,), logprobs=(-1.0,), stop_reason="length", version=0) for _ in requests]
+
+    reviewer = Reviewer(lambda *_: ACTING.closing(right=False), ACTING, most=100)
+    agent = replace(an_agent(role, max_turns=1, max_context=400, review=reviewer), parse=lambda text: Parsed("", "go"))
+    [episode] = roll_out([agent(a_task(9))], {"policy": engine, "environment": envs})
+    assert (episode.outcome, episode.reason) == ("truncated", FULL)
+    assert 2 <= len(lengths) < 100
+    assert max(lengths) <= 400
+    assert [segment.role for segment in episode.segments] == ["observation", *["agent", "reviewer"] * len(lengths)]
+    assert not any("action" in segment.parsed for segment in episode.segments)  # none was taken
 
 
 def test_a_world_that_ends_an_episode_by_a_limit_of_its_own_is_no_horizon(envs):

@@ -9,11 +9,14 @@ import pytest
 from support.rounds import RIGHT, TASK, WRONG, graded, play_rounds, round_of
 from whet.evaluation.protocol import Chained, last_paths, measure
 from whet.evaluation.scaling import measure_samples
+from whet.rollout.critique import CritiqueRound
 from whet.rollout.driver import GRADER
+from whet.rollout.retries import PATIENCE, EpisodeCounts, Retries, TooManyFaults
 from whet.rollout.roles import render, written
+from whet.rollout.services import Fault
 from whet.tasks.oracles import oracle
 from whet.tasks.prompts import CHAINS
-from whet.types import Grade
+from whet.types import Failure, Grade, Sampling
 
 
 @pytest.fixture
@@ -109,6 +112,45 @@ def test_samples_with_a_failed_grading_lose_the_question_and_not_the_evaluation(
     broken = replace(groups[1][0], segments=(replace(segments[0], grade=Grade(score=None)), *segments[1:]))
     found = measure_samples([groups[0], [broken, groups[1][1]]])
     assert found == measure_samples(groups[:1])
+
+
+class Rule:
+    """A seat that always gives the right answer."""
+
+    name, policy, sampling = "actor", "rule", Sampling()
+
+    async def reply(self, messages, *, prefill="", seed, parent=None, group=None, follows=None):
+        return written("actor", RIGHT, seed=seed, parent=parent, group=group or {})
+
+
+def rule_rounds(critic, retries, **settings):
+    return CritiqueRound(CHAINS, Rule(), critic, Rule(), (0,), retries=retries, **settings)
+
+
+@pytest.mark.parametrize(("keep_right", "finished"), [(False, 300), (True, 0)])
+def test_answers_whose_grading_failed_are_held_against_all_answers(keep_right, finished):
+    """Of the first gradings one in ten fails, and no round has ended by then. An answer that is kept ends none."""
+    numbers = iter(range(10**6))
+
+    def grade(items):
+        return [Grade(score=1.0) if next(numbers) % 10 else Grade(score=None, reason="down") for _ in items]
+
+    episode_counts = EpisodeCounts(budget=0.5)
+    rounds = rule_rounds(oracle, Retries(episode_counts, 9), keep_right=keep_right)
+    tasks = [replace(TASK, id=str(number)) for number in range(300)]
+    play_rounds(rounds, tasks, {GRADER: grade})
+    assert (episode_counts.episodes, episode_counts.lost) == (finished, 0)
+    assert episode_counts.retried >= 30
+
+
+def test_a_critic_that_is_gone_ends_a_play_though_all_answers_are_graded():
+    def gone(task, answer):
+        raise Fault(Failure(kind="endpoint_error", reason="gone"))
+
+    episode_counts = EpisodeCounts(budget=0.5)
+    rounds, tasks = rule_rounds(gone, Retries(episode_counts, 0)), [replace(TASK, id=str(i)) for i in range(300)]
+    with pytest.raises(TooManyFaults, match=f"{PATIENCE} of {PATIENCE} rollouts"):
+        play_rounds(rounds, tasks, {GRADER: lambda items: [Grade(score=1.0) for _ in items]})
 
 
 def test_paths_of_a_bare_answer():

@@ -15,7 +15,7 @@ from whet.envs.protocol import stepped
 from whet.errors import WhetError
 from whet.rollout.agent import _turn
 from whet.rollout.driver import Ask, together
-from whet.rollout.environments import Act, Begin, Environments
+from whet.rollout.environments import Act, Begin, Environments, Leave
 from whet.rollout.free import Clock, roll_out_free
 from whet.rollout.roles import written
 from whet.rollout.services import Fault, Pool
@@ -116,20 +116,15 @@ def test_an_answer_is_of_pythons_own_kinds():
     assert type(info["invalid"]) is bool
 
 
-def test_a_flow_that_comes_late_has_lost_its_world():
-    envs = Environments(lease_s=0.05, timeout_s=1.0)
-
-    async def idle():
+def test_a_flow_that_has_left_its_world_does_not_act_in_it(envs):
+    async def left():
         begin = Begin(info_of(), 3, 0)
         await Ask("environment", begin)
-        time.sleep(0.1)
-        await Ask("environment", Begin(info_of(), 1, 0))
+        await Ask("environment", Leave(begin.lease))
         return await Ask("environment", Act(begin.lease, "go"))
 
-    [found] = roll_out_free([with_retries(idle())], {"environment": envs})
-    assert (found.kind, "lease has expired" in found.reason) == ("env_error", True)
-    assert envs.counts["expired"] == 1
-    envs.close()
+    [failure] = roll_out_free([with_retries(left())], {"environment": envs})
+    assert (failure.kind, "counter: its item failed or was left" in failure.reason) == ("env_error", True)
 
 
 def test_a_begin_that_fails_is_tried_again_in_a_new_world():
@@ -198,9 +193,25 @@ def test_a_world_that_is_at_work_when_its_flow_ends_is_lent_to_nobody():
     services = {"environment": envs, "broken": Pool(lambda payload: 1 / 0)}
     roll_out_free([left()], services, Clock(latency={"environment": 50}))
     over.set()
-    assert len(envs.advance(wait=True)) == 1
+    assert envs.advance(wait=True) == []
     assert roll_out_free([count(1, info=info_of(Slow))], services) == [(["1 to go", "0 to go"], 1.0)]
     assert (envs.counts["made"], envs.counts["reused"], envs.counts["thrown_away"]) == (2, 0, 1)
+    envs.close()
+
+
+@pytest.mark.parametrize("fault", ["crash", "hang"])
+def test_a_world_that_failed_before_a_restart_is_lent_to_nobody(fault):
+    """Its failure has arrived in the pool, and the rollouts broke off before anybody took it."""
+    envs = Environments(timeout_s=0.05)
+    begin = Begin(info_of(), 3, 0, {"fault": fault})
+    envs.submit(0, begin)
+    envs.advance(wait=True)
+    envs.submit(1, Act(begin.lease, "go"))
+    time.sleep(0.2)
+    envs.restart()
+    envs.submit(0, Begin(info_of(), 1, 0, {"fault": fault}))
+    envs.advance(wait=True)
+    assert (envs.counts["reused"], envs.counts["thrown_away"]) == (0, 1)
     envs.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 import weakref
 from dataclasses import replace
@@ -223,6 +224,39 @@ def test_what_the_siblings_of_a_fault_have_asked_is_cancelled(policy, is_last):
     assert heard == []
     assert (engine.num_open, len(engine.stream.prefixes)) == (0, 0)
     assert engine.stream.counts.row_steps <= 20 + 2 * 2
+
+
+@pytest.mark.parametrize("latency", [2, None])
+def test_what_a_closed_flow_has_asked_answers_nobody_in_the_next_play(latency):
+    """It is still at work when its play ends, and its ticket is given again."""
+    over = threading.Event()
+
+    def env(payload):
+        if payload == "fails":
+            raise OSError("it fell over")
+        if payload == "slow":
+            over.wait(30)
+        return payload
+
+    async def slow():
+        await Ask("engine", 1)  # after the fault has been asked for
+        return await Ask("world", "slow")
+
+    async def fails():
+        await Ask("world", "fails")
+
+    async def lost():
+        with pytest.raises(Fault, match="it fell over"):
+            await together([fails(), slow()])
+
+    async def questions():
+        return [await Ask("world", number) for number in range(4)]
+
+    services = {"world": Pool(env), "engine": Scripted()}
+    roll_out_free([lost()], services, Clock(default=latency))
+    over.set()
+    time.sleep(0.05)  # time for the late answer to come
+    assert roll_out_free([questions()], services, Clock(default=latency)) == [[0, 1, 2, 3]]
 
 
 def test_forks_wait_for_the_slowest_and_faults_reach_who_can_catch_them():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -10,10 +11,12 @@ from support.episodes import reply
 from whet.config.parts import EngineConfig, FaultsConfig
 from whet.credit import ADVANTAGES, assign_credit, groups_of, rewarded
 from whet.methods.sampling import kept
+from whet.rollout.async_units import as_info, from_info
 from whet.rollout.driver import Ask
-from whet.rollout.retries import LATEST, EpisodeCounts, TooManyFaults
+from whet.rollout.retries import LATEST, PATIENCE, EpisodeCounts, EpisodeRecords, TooManyFaults
 from whet.rollout.runtime import Runtime
 from whet.rollout.services import Pool
+from whet.rollout.units import UnitResult
 from whet.types import FAULTS, Episode, Task
 
 TASKS = [Task(id=str(number), prompt="?") for number in range(50)]
@@ -77,6 +80,20 @@ def test_a_play_that_fails_too_often_ends_and_names_the_first_cause(monkeypatch)
     assert runtime.episode_counts.started < 100
 
 
+def test_a_play_of_which_few_fail_early_goes_on(monkeypatch):
+    """The failures come with the first answer, and the others end with the second one."""
+
+    async def two_asks(task, *, sample):
+        await rollout(task, sample=sample)
+        await Ask("world", ("good", 1))
+        return Episode(task=task, segments=())
+
+    assert random.Random("good 1").random() >= 0.1
+    runtime = desk_with(Crashing(0.1), monkeypatch, retries=1, budget=0.5)
+    runtime.by_task(two_asks, TASKS, num_samples=8)
+    assert runtime.episode_counts.by_kind["env_error"] >= PATIENCE
+
+
 def test_a_budget_of_one_never_ends_a_play(monkeypatch):
     runtime = desk_with(Crashing(1.0), monkeypatch, retries=0, budget=1.0)
     groups = runtime.by_task(rollout, TASKS[:5], num_samples=8)
@@ -88,14 +105,59 @@ def test_a_budget_of_one_never_ends_a_play(monkeypatch):
     }  # fmt: skip
 
 
+LATE = Episode(task=TASKS[0], segments=(), outcome="timeout", reason="late")
+WELL = Episode(task=TASKS[0], segments=())
+
+
+def count_all(episode_counts, numbers, again=False):
+    """All of these fail."""
+    for number in numbers:
+        episode_counts.count(LATE, number, again=again)
+
+
 def test_the_budget_looks_back_on_the_latest_rollouts():
-    episode_counts, task = EpisodeCounts(budget=0.5), TASKS[0]
+    episode_counts = EpisodeCounts(budget=0.5)
     for _ in range(1000):
-        episode_counts.count(Episode(task=task, segments=()), again=False)
-    for _ in range(LATEST // 2):
-        episode_counts.count(Episode(task=task, segments=(), outcome="timeout", reason="late"), again=False)
-    with pytest.raises(TooManyFaults, match="101 of the last 200 rollouts failed"):
-        episode_counts.count(Episode(task=task, segments=(), outcome="timeout", reason="late"), again=False)
+        episode_counts.count(WELL, episode_counts.begin(), again=False)
+    count_all(episode_counts, [episode_counts.begin() for _ in range(LATEST // 2)])
+    with pytest.raises(TooManyFaults, match="101 of 200 rollouts begun in a row failed"):
+        episode_counts.count(LATE, episode_counts.begin(), again=False)
+
+
+def test_failures_that_end_before_the_others_do_not_end_a_play():
+    """One of ten fails, and all of these end first."""
+    episode_counts = EpisodeCounts(budget=0.5)
+    numbers = [episode_counts.begin() for _ in range(400)]
+    count_all(episode_counts, numbers[::10])
+    for number in filter(lambda number: number % 10, numbers):
+        episode_counts.count(WELL, number, again=False)
+    assert (episode_counts.episodes, episode_counts.lost) == (360, 40)
+
+
+@pytest.mark.parametrize("num_slow", [0, 1, 9])
+def test_an_outage_ends_a_play_at_once_whatever_is_under_way(num_slow):
+    episode_counts = EpisodeCounts(budget=0.5)
+    numbers = [episode_counts.begin() for _ in range(1000)]
+    with pytest.raises(TooManyFaults):
+        count_all(episode_counts, numbers[num_slow:], again=True)
+    assert episode_counts.started <= PATIENCE
+
+
+def test_what_comes_from_other_processes_is_judged_as_it_began_there():
+    episode_counts = EpisodeCounts(budget=0.5)
+    for _ in range(3):
+        records = EpisodeRecords()
+        numbers = [records.begin() for _ in range(50)]
+        count_all(records, numbers[::5])
+        for number in filter(lambda number: number % 5, numbers):
+            records.count(WELL, number, again=False)
+        info = json.loads(json.dumps(as_info(UnitResult([WELL], records.records, {}), 1)))  # by way of a checkpoint
+        episode_counts.replay(from_info(info, [WELL]).endings)
+    assert (episode_counts.episodes, episode_counts.lost) == (120, 30)
+    records = EpisodeRecords()
+    count_all(records, [records.begin() for _ in range(200)])
+    with pytest.raises(TooManyFaults, match="101 of 200"):
+        episode_counts.replay(records.records)
 
 
 def test_a_fault_is_in_no_baseline():

@@ -10,14 +10,15 @@ from whet.config import ConfigError
 from whet.evaluation.critique import vote
 from whet.grading import make_grader
 from whet.grading.verdicts import parse_verdict
+from whet.models.tiny import tiny_tokenizer
 from whet.rollout.critique import CritiqueRound
 from whet.rollout.driver import GRADER, roll_out
 from whet.rollout.retries import EpisodeCounts, Retries
-from whet.rollout.roles import NUM_WRITTEN, EndpointRole, written
-from whet.rollout.samples import Samples, _which
+from whet.rollout.roles import NUM_WRITTEN, EndpointRole, PolicyRole, written
+from whet.rollout.samples import Samples, _which, cached_role
 from whet.rollout.services import Fault
 from whet.tasks.prompts import ENGLISH
-from whet.types import Failure, Sampling, Task
+from whet.types import Completion, Failure, Sampling, Task
 
 
 @dataclass
@@ -135,3 +136,29 @@ def test_seeds_of_critiques_are_those_of_a_critique_round_and_all_differ():
     assert _which((2, 0, 0, 0), 0) == (2, 0, 1)
     paths = [(0, 0), (0, 1), (0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 0), (0, 1, 0, 0), (0, 1, 1, 0), (1, 0)]
     assert len({_which(path, attempt) for path in paths for attempt in (0, 1)}) == 2 * len(paths)
+
+
+class Cache(dict):
+    put = dict.__setitem__
+
+
+def test_a_cached_seat_samples_a_request_once():
+    role, cache, asked = PolicyRole("actor", "p", tiny_tokenizer(), Sampling()), Cache(), []
+
+    def engine(requests):
+        asked.extend(requests)
+        return [Completion(tokens=(5, 6), logprobs=(-1.0, -2.0), stop_reason="length", version=3) for _ in requests]
+
+    first, again = (
+        roll_out([cached_role(role, cache).reply(ENGLISH.solve_messages("1 + 1"), seed=1)], {"p": engine})[0]
+        for _ in range(2)
+    )
+    assert len(asked) == len(cache) == 1
+    assert first == again
+    assert (first.tokens, first.logprobs) == ((5, 6), ())
+
+
+def test_a_cached_seat_samples_nothing_past_the_positions_of_its_model():
+    role = PolicyRole("actor", "p", tiny_tokenizer(), Sampling(max_new_tokens=8), max_positions=1024)
+    with pytest.raises(Fault, match="p has 1024 positions"):
+        roll_out([cached_role(role, Cache()).reply(ENGLISH.solve_messages("1 + 2 * 3\n" * 300), seed=1)], {})

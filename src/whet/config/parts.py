@@ -290,7 +290,7 @@ class FaultsConfig(Config):
     retries: int = Field(1, ge=0, le=100)
     """How often a sample that failed is retried, under a fresh seed."""
     budget: float = Field(0.5, gt=0, le=1)
-    """The share of failed rollouts, of the last 200, past which the run ends with the first cause. 1: never."""
+    """The share of failures, of 200 rollouts begun in a row, past which the run ends with the first cause. 1: never."""
     stall_s: float = Field(300.0, ge=0)
     """Seconds without a sign of life from a service, after which the run names it, with all threads' stacks. 0: it is
     not watched."""

@@ -68,7 +68,7 @@ def in_parts(
     whose replies have all ended.
 
     Args:
-        queue: the unfinished groups, which it changes.
+        queue: the unfinished groups. It changes at the end, so that what is saved after an error is of the step before.
         budget: tokens by which a reply may grow.
     """
     role = rollout.solver
@@ -77,25 +77,26 @@ def in_parts(
         segment = episode.segments[0]
         return not (segment.tokens and role.has_ended(segment))
 
+    groups = {key: list(group) for key, group in queue.batches.items()}
     for task in tasks:
-        begun = [
+        groups[f"{step}/{task.id}"] = [
             Episode(task=task, segments=(rollout.begin(task, i),), outcome="unfinished") for i in range(group_size)
         ]
-        queue.put(f"{step}/{task.id}", begun)
-    waiting = [(key, i) for key, group in queue.batches.items() for i, e in enumerate(group) if goes_on(e)]
-    requests = [role.request(queue.batches[key][i].segments[0], budget) for key, i in waiting]
+    waiting = [(key, i) for key, group in groups.items() for i, e in enumerate(group) if goes_on(e)]
+    requests = [role.request(groups[key][i].segments[0], budget) for key, i in waiting]
     completions = runtime[role.policy](requests)
     for (key, i), completion in zip(waiting, completions, strict=True):
-        episode = queue.batches[key][i]
-        queue.batches[key][i] = replace(episode, segments=(rollout.extended(episode.segments[0], completion),))
-    done = [key for key, group in queue.batches.items() if not any(map(goes_on, group))]
-    finished = [queue.take(key) for key in done]
+        episode = groups[key][i]
+        groups[key][i] = replace(episode, segments=(rollout.extended(episode.segments[0], completion),))
+    unfinished = {key: group for key, group in groups.items() if any(map(goes_on, group))}
+    finished = [group for key, group in groups.items() if key not in unfinished]
     grading = [partial(rollout.graded, e.task, e.segments[0]) for group in finished for e in group]
     episodes = iter(runtime.roll_out(grading))
     rolled_out = [list(islice(episodes, len(group))) for group in finished]  # group_size may have changed since
     for group in rolled_out:
         for episode in group:  # grown over several steps, so none is retried
-            runtime.episode_counts.count(episode, again=False)
+            runtime.episode_counts.count(episode, runtime.episode_counts.begin(), again=False)
+    queue.batches = unfinished
     metrics = {
         "buffer/groups": float(len(queue)),
         "buffer/unfinished": float(sum(map(goes_on, queue))),

@@ -63,7 +63,7 @@ class Agent:
         opening: messages before the first observation: the rules, and the agent's reply to them.
         parse: reads a reply. See `envs.formats.PARSERS`.
         max_turns: a longer episode is truncated.
-        max_context: of a policy. A turn that begins with more tokens is not taken, and the episode is truncated.
+        max_context: of a policy. No reply begins with more tokens: the episode is truncated before it.
         max_observation: characters. The middle of a longer observation is left out.
         form: in which observations are shown. Episodes hold them as the environment gives them.
         settings: of the environment.
@@ -110,11 +110,12 @@ class Agent:
         outcome: Outcome = "truncated"
         reason = HORIZON
         for turn in range(self.max_turns):
-            if self._is_full(messages, last):
+            which = (task.id, sample, *filter(None, [again]), turn)
+            taken = await self._proposed(task, sample, which, messages, segments, last)
+            if taken is None:
                 reason = FULL
                 break
-            which = (task.id, sample, *filter(None, [again]), turn)
-            reply, parsed, review = await self._proposed(task, sample, which, messages, segments, last)
+            reply, parsed, review = taken
             before = seen.state
             if parsed.problem:
                 seen = Seen(parsed.answer(shown), info={INVALID: True}, state=before)
@@ -141,8 +142,8 @@ class Agent:
         messages: list[Message],
         segments: list[Segment],
         last: Segment | None,
-    ) -> tuple[Segment, Parsed, Segment | None]:
-        """The reply whose action is taken, its parsed form and its review.
+    ) -> tuple[Segment, Parsed, Segment | None] | None:
+        """The reply whose action is taken, its parsed form and its review. None: no tokens are left for another reply.
 
         Replies that are sent back and their reviews are added to messages and segments. They do not count as turns.
 
@@ -151,6 +152,8 @@ class Agent:
         """
         most = self.review.most if self.review is not None else 0
         for attempt in range(most + 1):
+            if self._is_full(messages, last):
+                return None
             seed_key = (*which, *([attempt] if attempt else []))
             reply = await self.agent.reply(
                 messages,

@@ -168,7 +168,7 @@ class LocalUnits:
 def as_info(result: UnitResult, begun: int) -> dict[str, Any]:
     """What a checkpoint says of a unit that has ended, beside its episodes, in JSON types."""
     endings = [
-        [ended.outcome, ended.again, ended.trace, None if ended.episode is None else ended.episode.reason]
+        [ended.outcome, ended.number, ended.again, ended.trace, None if ended.episode is None else ended.episode.reason]
         for ended in result.endings
     ]
     return {"begun": begun, "growth": dict(result.growth), "endings": endings}
@@ -180,11 +180,12 @@ def from_info(info: Mapping[str, Any], episodes: Sequence[Episode]) -> UnitResul
     endings = [
         Ended(
             outcome,
+            number,
             again,
             None if reason is None else Episode(task=task, segments=(), outcome=outcome, reason=reason),
             trace,
         )
-        for outcome, again, trace, reason in info["endings"]
+        for outcome, number, again, trace, reason in info["endings"]
     ]
     return UnitResult(list(episodes), endings, info["growth"])
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from whet.grading.verdicts import parse_verdict
 from whet.rollout.driver import Rollout, together
-from whet.rollout.retries import Retries, broken_grade
+from whet.rollout.retries import Part, Retries, broken_grade
 from whet.rollout.roles import Role, written
 from whet.rollout.solve import grade_of
 from whet.seeds import seed_of
@@ -65,7 +65,7 @@ class CritiqueRound:
             answer: a cached one instead of a new sample.
             sample: the number among the task's answers, for the seeds.
         """
-        segments, failure = await self._survived(
+        segments, failure, number = await self._survived(
             task, partial(self.answered, task, answer, sample), is_counted=not self.num_critiques
         )
         if failure is not None:
@@ -73,10 +73,13 @@ class CritiqueRound:
         [answer] = segments
         if not (self.keep_right and _is_right(answer)):
             parts = await together(
-                self._survived(task, partial(self._chain, task, answer, sample, index))
+                # The first chain continues the answer's sample; the others begin one each.
+                self._survived(
+                    task, partial(self._chain, task, answer, sample, index), number=None if index else number
+                )
                 for index in range(self.num_critiques)
             )
-            for chain, lost in parts:
+            for chain, lost, _ in parts:
                 segments += _rooted(chain, len(segments))
                 failure = failure or lost
         reason = broken_grade(segments)
@@ -84,13 +87,15 @@ class CritiqueRound:
             return _ended(task, segments, Failure(kind="grader_error", reason=reason))
         return _ended(task, segments, failure if len(segments) == 1 else None)
 
-    async def _survived(
-        self, task: Task, make: Callable[[int], Rollout[list[Segment]]], *, is_counted: bool = True
-    ) -> tuple[list[Segment], Failure | None]:
-        """Segments, and the failure if they are lost. Without retries a fault is raised, and a failed grading stays."""
+    async def _survived(self, task: Task, make: Callable[[int], Rollout[list[Segment]]], **counting: Any) -> Part:
+        """Roll out a part. Without retries a fault is raised, and a failed grading stays.
+
+        Args:
+            counting: `number` and `is_counted`, as in `Retries.part`.
+        """
         if self.retries is None:
-            return await make(0), None
-        return await self.retries.part(task, make, is_counted=is_counted)
+            return Part(await make(0), None)
+        return await self.retries.part(task, make, **counting)
 
     # --- its parts, which other rollouts may use one by one -----------------------------------------------------------
 

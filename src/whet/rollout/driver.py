@@ -223,9 +223,9 @@ def roll_out(
     return running.results
 
 
-def forget(services: Mapping[str, Service | BatchFunction], used: Iterable[str]) -> None:
-    """Restart the used services after a run that broke off: the next one reuses its ticket numbers."""
-    for name in used:
+def forget(services: Mapping[str, Service | BatchFunction], names: Iterable[str]) -> None:
+    """Restart services that may have open requests of a run that is over. The next one reuses its ticket numbers."""
+    for name in names:
         service_of(services[name]).restart()
 
 

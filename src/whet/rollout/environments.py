@@ -11,7 +11,6 @@ import asyncio
 import inspect
 import logging
 import threading
-import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -98,8 +97,6 @@ class Lease:
     total: float = 0.0
     """Rewards of its episode so far."""
     keeps_states: bool = False
-    used: float = 0.0
-    """Time of its latest request, by `time.monotonic`."""
     is_broken: bool = False
 
     def counted(self, seen: Seen) -> Seen | Failure:
@@ -120,7 +117,6 @@ class Environments:
         capacity: environments that are lent at one time. Further rollouts wait.
         timeout_s: seconds of one step or reset. None: no limit.
         retries: how often a failed reset is repeated, in a new environment. A step is never repeated.
-        lease_s: seconds without a request after which an environment is taken back. None: when its rollout ends.
         max_observation_chars: the middle of a longer observation is left out.
         close_timeout_s: seconds that `close` waits for all environments together.
     """
@@ -139,14 +135,13 @@ class Environments:
         workers: int = 64,
         timeout_s: float | None = 60.0,
         retries: int = 1,
-        lease_s: float | None = None,
         max_observation_chars: int = MAX_OBSERVATION_CHARS,
         close_timeout_s: float = CLOSE_S,
     ) -> None:
-        self.capacity, self.retries, self.lease_s = capacity, retries, lease_s
+        self.capacity, self.retries = capacity, retries
         self.max_observation_chars, self.close_timeout_s = max_observation_chars, close_timeout_s
         self.counts: Counter[str] = Counter()
-        """Environments made, reused, thrown away and hung; items begun again; leases expired; observations cut."""
+        """Environments made, reused, thrown away and hung; items begun again; observations cut."""
         self._pool = Pool(self._answer, kind="env_error", workers=workers, timeout_s=timeout_s)
         self._idle: dict[tuple[str, str], list[Environment]] = {}
         self._lent: dict[Lease, None] = {}
@@ -160,7 +155,6 @@ class Environments:
     # --- a service ----------------------------------------------------------------------------------------------------
 
     def submit(self, ticket: int, payload: Begin | Act | Leave) -> None:
-        self._expire()
         self._open[ticket] = payload
         if isinstance(payload, Leave):
             self._give_back(payload.lease)
@@ -201,11 +195,13 @@ class Environments:
             self._give_back(lease)
 
     def restart(self) -> None:
-        """As `Service.restart`: all environments are back, except those that are still at work."""
+        """As `Service.restart`: all environments are back, except those that failed or are still at work."""
         self._waiting.clear()
         self._dropped.clear()
-        for ticket, _ in self._pool.advance(wait=False):  # those that have answered are whole
-            del self._open[ticket]
+        for ticket, answer in self._pool.advance(wait=False):
+            payload = self._open.pop(ticket)
+            if isinstance(answer, Failure):
+                payload.lease.is_broken = True
         for payload in self._open.values():
             payload.lease.is_broken = True
         self._open.clear()
@@ -242,7 +238,6 @@ class Environments:
             ticket = next(iter(self._waiting))
             payload = self._waiting.pop(ticket)
             self._lent[payload.lease] = None
-            payload.lease.used = time.monotonic()
             self._pool.submit(ticket, payload)
 
     def _give_back(self, lease: Lease) -> None:
@@ -257,15 +252,6 @@ class Environments:
         lease.env = None
         self._lend()
 
-    def _expire(self) -> None:
-        if self.lease_s is None:
-            return
-        busy = {payload.lease for payload in self._open.values()}
-        late = time.monotonic() - self.lease_s
-        for lease in [lease for lease in self._lent if lease.used < late and lease not in busy]:
-            self.counts["expired"] += 1
-            self._give_back(lease)
-
     # --- in a thread --------------------------------------------------------------------------------------------------
 
     def _answer(self, payload: Begin | Act) -> Seen | Failure:
@@ -277,10 +263,12 @@ class Environments:
     def _acted(self, payload: Act) -> Seen | Failure:
         env = payload.lease.env
         if env is None:
-            return Failure(kind="env_error", reason="the environment was taken back: its lease has expired")
+            name = payload.lease.kind[0]
+            return Failure(
+                kind="env_error", reason=f"{name}: its item failed or was left, so begin one before an action"
+            )
         seen = self._seen(*stepped(self._called(env.step, payload.action)))
         seen = _stated(seen, payload.lease, env)
-        payload.lease.used = time.monotonic()
         if payload.lease.is_broken:  # the rollout has ended meanwhile
             _close(env)
         return payload.lease.counted(seen)

@@ -148,12 +148,18 @@ class _FreeRun:
                 self.rollouts.go()
             while self.cancelled:  # none stays behind in an engine
                 self._step()
+            forget(self.services, self._unanswered())
         except BaseException:
             forget(self.services, self.used)
             raise
         finally:
             self.rollouts.close()
         return self.rollouts.results
+
+    def _unanswered(self) -> set[str]:
+        """Names of services with open requests, which are those of closed rollouts once a run has ended."""
+        due = {name for _, _, name in self.due}
+        return due | {name for open_in in (self.free, self.stepped) for name, tickets in open_in.items() if tickets}
 
     def _ask(self, task: Task, request: Ask) -> None:
         ticket, self.num_asked = self.num_asked, self.num_asked + 1

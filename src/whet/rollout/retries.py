@@ -6,6 +6,7 @@ the policy's outcome, such as a reply that cannot be read or an action that hang
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from whet.types import FAULT_HINTS, FAULTS, Episode, Failure, Outcome, Segment, 
 
 LATEST = 200
 """Episodes that the budget counts."""
+PATIENCE = 20
+"""Episodes that begin before the budget can end a run."""
 
 
 class TooManyFaults(TooManyFailures):
@@ -28,6 +31,8 @@ class Ended(NamedTuple):
     """An episode that has ended, as another process is told of it."""
 
     outcome: Outcome
+    number: int
+    """Its place in the order of beginnings."""
     again: bool
     """Whether it is retried."""
     episode: Episode | None
@@ -37,15 +42,17 @@ class Ended(NamedTuple):
 
 @dataclass
 class EpisodeCounts:
-    """Counts of all episodes that were begun. `started` is the sum of the others.
+    """Counts of all episodes that have ended. `started` is the sum of the others.
+
+    The budget looks at episodes in the order in which they began. In the order of endings failures come first, and
+    successes late. An episode under way has not failed, so its ending can only confirm that the budget is exceeded.
 
     Args:
-        budget: the share of failures among the last 200 episodes (or all so far) past which the run ends. 1: never.
-        patience: episodes before it may end.
+        budget: the share of failures among 200 episodes begun in a row (at first: all so far) past which the run ends.
+            1: never.
     """
 
     budget: float = 0.5
-    patience: int = 20
     started: int = 0
     episodes: int = 0
     """Without a failure, whatever the policy did."""
@@ -59,43 +66,62 @@ class EpisodeCounts:
     """The first failure."""
     trace: str = ""
     """Its stack trace."""
-    _latest: list[bool] = field(default_factory=list)
+    _num_begun: int = 0
+    _failed: list[int] = field(default_factory=list)
+    """Numbers of the failures, in order."""
 
-    def count(self, episode: Episode, *, again: bool, trace: str = "") -> None:
+    def begin(self) -> int:
+        """The number of an episode that begins. One that is never counted has not failed."""
+        self._num_begun += 1
+        return self._num_begun - 1
+
+    def count(self, episode: Episode, number: int, *, again: bool, trace: str = "") -> None:
         """Count an episode that has ended.
 
         Args:
+            number: from `begin`.
             again: whether it is retried.
             trace: the stack of its failure.
         Raises: TooManyFaults.
         """
         failed = episode.outcome in FAULTS
-        self._add(Ended(episode.outcome, again, episode if failed else None, trace))
+        self._add(Ended(episode.outcome, number, again, episode if failed else None, trace))
 
     def replay(self, endings: Iterable[Ended]) -> None:
         """Count episodes that ended in another process, in their order. Raises: TooManyFaults."""
+        before = self._num_begun
         for ended in endings:
-            self._add(ended)
+            number = before + ended.number
+            self._num_begun = max(self._num_begun, number + 1)
+            self._add(ended._replace(number=number))
 
     def _add(self, ended: Ended) -> None:
-        outcome, again, episode, trace = ended
+        outcome, number, again, episode, trace = ended
         failed = episode is not None
         self.started += 1
         self.episodes += not failed
         self.retried += failed and again
         self.lost += failed and not again
-        self._latest = [*self._latest[-LATEST + 1 :], failed]
         if episode is None:
             return
         self.by_kind[outcome] += 1
         if self.first is None:
             self.first, self.trace = episode, trace
-        if len(self._latest) >= self.patience and sum(self._latest) > self.budget * len(self._latest):
-            raise TooManyFaults(self._why())
+        insort(self._failed, number)
+        self._judge(number)
 
-    def _why(self) -> str:
+    def _judge(self, number: int) -> None:
+        """Judge the windows that a new failure is in. The worst ones end at a failure. Raises: TooManyFaults."""
+        for place in range(bisect_left(self._failed, number), len(self._failed)):
+            end = self._failed[place]
+            length = min(end + 1, LATEST)
+            num_failed = place + 1 - bisect_left(self._failed, end + 1 - length)
+            if length >= PATIENCE and num_failed > self.budget * length:
+                raise TooManyFaults(self._why(num_failed, length))
+
+    def _why(self, num_failed: int, length: int) -> str:
         assert self.first is not None
-        share = f"{sum(self._latest)} of the last {len(self._latest)} rollouts failed, more than the budget of "
+        share = f"{num_failed} of {length} rollouts begun in a row failed, more than the budget of "
         share += f"{100 * self.budget:.0f} % (faults.budget). The first, on task {self.first.task.id}: "
         cause = f"{self.first.outcome}: {self.first.reason.rstrip('.')}. {hint_of(self.by_kind)}"
         return f"{share}{cause}" + (f"\n{self.trace.rstrip()}" if self.trace else "")
@@ -124,6 +150,16 @@ class EpisodeRecords(EpisodeCounts):
         self.records.append(ended)
 
 
+class Part(NamedTuple):
+    """A part of an episode, after its retries."""
+
+    segments: list[Segment]
+    failure: Failure | None
+    """Of a part that is lost."""
+    number: int | None = None
+    """Of a success that is not counted: the part that continues it takes this number."""
+
+
 @dataclass(frozen=True)
 class Retries:
     """Retries failed parts of an episode, such as one critique of a group with its refinements.
@@ -136,16 +172,23 @@ class Retries:
     """Retries of one part."""
 
     async def part(
-        self, task: Task, make: Callable[[int], Rollout[list[Segment]]], *, is_counted: bool = True
-    ) -> tuple[list[Segment], Failure | None]:
-        """The segments of one part, and its failure if it is lost.
+        self,
+        task: Task,
+        make: Callable[[int], Rollout[list[Segment]]],
+        *,
+        number: int | None = None,
+        is_counted: bool = True,
+    ) -> Part:
+        """Roll out one part.
 
         Args:
             make: rolls out the part. Its argument is the attempt (from 0), for the seeds.
-            is_counted: False: only failures are counted. Successes then belong to a part that is counted later.
+            number: of the part that it continues. None: it continues none.
+            is_counted: False: only failures are counted. A success then belongs to the part that continues it.
         Raises: TooManyFaults.
         """
         for attempt in range(self.limit + 1):
+            number = self.episode_counts.begin() if number is None else number
             try:
                 segments = await make(attempt)
                 reason = broken_grade(segments)
@@ -157,9 +200,11 @@ class Retries:
                 outcome: Outcome = "ok" if failure is None else failure.kind
                 reason = "" if failure is None else failure.reason
                 episode = Episode(task=task, segments=tuple(segments), outcome=outcome, reason=reason)
-                self.episode_counts.count(episode, again=again, trace="" if failure is None else failure.trace)
+                trace = "" if failure is None else failure.trace
+                self.episode_counts.count(episode, number, again=again, trace=trace)
+                number = None
             if not again:
-                return segments, failure
+                return Part(segments, failure, number)
         raise AssertionError
 
 
@@ -189,14 +234,14 @@ async def with_retries(
     Raises: TooManyFaults.
     """
     for attempt in range(retries + 1):
-        trace = ""
+        trace, number = "", episode_counts.begin()
         try:
             episode: Episode = await rollout(task, sample=sample + attempt * stride, **options)
         except Fault as fault:
             failure = fault.failure
             episode, trace = Episode(task=task, segments=(), outcome=failure.kind, reason=failure.reason), failure.trace
         again = episode.outcome in FAULTS and attempt < retries
-        episode_counts.count(episode, again=again, trace=trace)
+        episode_counts.count(episode, number, again=again, trace=trace)
         if not again:
             return episode
     raise AssertionError

@@ -86,7 +86,12 @@ class PolicyRole:
         """As `Role.reply`."""
         empty = self.begin(messages, prefill=prefill, seed=seed, parent=parent, group=group, follows=follows)
         self._check_room(empty)
-        return self.extended(empty, await Ask(self.policy, self.request(empty)), prefill=prefill)
+        return self.extended(empty, await self._complete(self.request(empty)), prefill=prefill)
+
+    async def _complete(self, request: Request) -> Completion:
+        """What the service answers. Raises: Fault."""
+        completion: Completion = await Ask(self.policy, request)
+        return completion
 
     def _check_room(self, empty: Segment) -> None:
         """Raises: Fault."""

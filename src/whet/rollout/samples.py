@@ -194,10 +194,10 @@ class Samples:
 
     async def _part(self, make: Callable[[int], Any]) -> Segment:
         """Raises: Fault where all attempts failed."""
-        segments, failure = await self.retries.part(self.task, make)
-        if failure is not None:
-            raise Fault(failure)
-        return segments[0]
+        part = await self.retries.part(self.task, make)
+        if part.failure is not None:
+            raise Fault(part.failure)
+        return part.segments[0]
 
 
 def _check_index(index: object) -> None:
@@ -230,16 +230,14 @@ class CachedRole(PolicyRole):
 
     ledger: Ledger
 
-    async def reply(self, messages: Any, *, prefill: str = "", seed: int, **options: Any) -> Segment:
-        """As `Role.reply`. The sampler's logprobs are not cached, so the segment has none."""
-        empty = self.begin(messages, prefill=prefill, seed=seed, **options)
-        request = self.request(empty)
+    async def _complete(self, request: Request) -> Completion:
+        """The cached completion, or else the service's. Neither has the sampler's logprobs. Raises: Fault."""
         key = _key(self.policy, request)
         completion = self.ledger.get(key)
         if completion is None:
-            completion = replace(await Ask(self.policy, request), logprobs=())
+            completion = replace(await super()._complete(request), logprobs=())
             self.ledger.put(key, completion)
-        return self.extended(empty, completion, prefill=prefill)
+        return completion
 
 
 def cached_role(role: Role, ledger: Ledger) -> Role:

@@ -212,6 +212,21 @@ def test_a_fault_in_the_second_attempt_pays_nobody(envs, breaks, lost):
     assert (episode_counts.lost, episode_counts.by_kind["env_error"]) == (lost, breaks)
 
 
+def test_attempts_that_fail_early_are_held_against_all_attempts(envs):
+    """One world in ten breaks at its first step, when no attempt has ended."""
+
+    class Cracked(Forgetful):
+        def step(self, action):
+            if self.left == 10:
+                raise OSError("the world has ended")
+            return super().step(action)
+
+    episode_counts = EpisodeCounts(budget=0.5)
+    rollout = rounds(Says(RIGHT), replace(forgetful(), make=Cracked), retries=Retries(episode_counts, 0))
+    roll_out([rollout(a_task(item % 10 + 1)) for item in range(220)], {"environment": envs})
+    assert (episode_counts.episodes, episode_counts.lost) == (198, 22)
+
+
 def test_a_critic_that_fails_is_no_reward_and_the_attempt_stands(envs):
     def broken(task, attempt, seed):
         raise Fault(Failure(kind="endpoint_error", reason="gone"))

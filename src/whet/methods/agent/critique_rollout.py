@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import fsum
-from typing import Literal
+from typing import Any, Literal
 
 from whet.grading.verdicts import parse_verdict
 from whet.rollout.agent import Agent
 from whet.rollout.driver import Rollout, together
-from whet.rollout.retries import Retries
+from whet.rollout.retries import Part, Retries
 from whet.rollout.roles import Role, written
 from whet.seeds import seed_of
 from whet.tasks.prompts import Message, Prompts
-from whet.types import Episode, Failure, Grade, Segment, Task, shortened
+from whet.types import Episode, Grade, Segment, Task, shortened
 
 Again = Literal["wrong", "always"]
 AttemptCritic = Callable[[Task, Sequence[Segment], int], str]
@@ -58,30 +58,35 @@ class AgentCritique:
         Args:
             sample: which of several first attempts at the task this is (for the seeds).
         """
-        segments, failure = await self._survived(
+        segments, failure, number = await self._survived(
             task, partial(self._first, task, sample), is_counted=not self.num_critiques
         )
         if failure is not None:
             return Episode(task=task, segments=(), outcome=failure.kind, reason=failure.reason)
         parts = await together(
-            self._survived(task, partial(self._chain, task, tuple(segments), sample, index))
+            # The first chain continues the attempt's sample; the others begin one each.
+            self._survived(
+                task, partial(self._chain, task, tuple(segments), sample, index), number=None if index else number
+            )
             for index in range(self.num_critiques)
         )
         end, lost = len(segments) - 1, None
-        for chain, failed in parts:
+        for chain, failed, _ in parts:
             segments += _rooted(chain, end, len(segments))
             lost = lost or failed
         if lost is not None and len(segments) == end + 1:
             return Episode(task=task, segments=tuple(segments), outcome=lost.kind, reason=lost.reason)
         return Episode(task=task, segments=tuple(segments))
 
-    async def _survived(
-        self, task: Task, make: Callable[[int], Rollout[list[Segment]]], *, is_counted: bool = True
-    ) -> tuple[list[Segment], Failure | None]:
-        """The segments, and the failure where there are none. Without retries a fault is raised."""
+    async def _survived(self, task: Task, make: Callable[[int], Rollout[list[Segment]]], **counting: Any) -> Part:
+        """Roll out a part. Without retries a fault is raised.
+
+        Args:
+            counting: `number` and `is_counted`, as in `Retries.part`.
+        """
         if self.retries is None:
-            return await make(0), None
-        return await self.retries.part(task, make, is_counted=is_counted)
+            return Part(await make(0), None)
+        return await self.retries.part(task, make, **counting)
 
     async def _first(self, task: Task, sample: int, attempt: int) -> list[Segment]:
         return await self._attempted(task, sample, again=_which("first", attempt) if attempt else "")

@@ -223,10 +223,10 @@ class FirstErrors:
             return [replace(answer, grade=await grade_of(answer, task))]
 
         async def rollout() -> bool:
-            segments, failure = await self.retries.part(task, completed)
-            if failure is not None:
-                raise Fault(failure)
-            grade = segments[0].grade
+            part = await self.retries.part(task, completed)
+            if part.failure is not None:
+                raise Fault(part.failure)
+            grade = part.segments[0].grade
             return grade is not None and grade.score == 1.0
 
         return rollout()
