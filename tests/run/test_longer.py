@@ -138,3 +138,11 @@ def test_the_way_to_an_endpoint_may_change_and_who_is_there_may_not():
     moved = {**before, "actor": {**actor, "url": "http://b/v1", "retries": 9}}
     assert changed_access(before, moved) == {"actor.url", "actor.retries"}
     assert changed_access(before, {**before, "actor": {**actor, "model": "other"}, "critic": {"url": "y"}}) == set()
+
+
+def test_a_run_without_a_checkpoint_keeps_the_steps_that_it_is_given(begun):
+    run = begun("run", "num_steps=2")
+    for name in ("checkpoints", "summary.json", "metrics.jsonl"):
+        shutil.rmtree(run / name) if name == "checkpoints" else (run / name).unlink()
+    launch.resume(run, Quiet(), overrides=["num_steps=3"]).close()
+    assert saved_config(run).num_steps == 3
