@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import whet
+from support.json_server import JsonServer
 from support.sessions import Silent
 from whet.cli import app
 from whet.cluster import ranks, ray_start
@@ -45,6 +46,26 @@ def test_a_plan_says_what_each_process_holds_and_where():
 def test_a_plan_warns_of_fewer_than_two_units_a_worker():
     text = dry_run("cluster.workers=2", "cluster.unit=8")
     assert "a step has 16 rollouts, which are 2 units for 2 workers" in text
+
+
+def endpoint_agent(url: str, *settings: str) -> list[str]:
+    policy = ("policy.kind=endpoint", f"policy.url={url}/v1", "policy.model=m", "policy.cache=null")
+    return ["train", "agent", *policy, "data.env=maze", *settings, "--dry-run"]
+
+
+def test_workers_that_roll_out_an_endpoints_replies_hold_no_weights():
+    pytest.importorskip("openai")
+    models = {"object": "list", "data": [{"id": "m", "object": "model", "created": 0, "owned_by": "test"}]}
+    with JsonServer(lambda path, body: models) as server:
+        result = CliRunner().invoke(app, endpoint_agent(server.url, "cluster.workers=2"))
+    assert result.exit_code == 0, result.output
+    assert "workers: 2 processes on the CPU; each at most about 0 MiB" in " ".join(result.output.split())
+
+
+def test_ranks_are_refused_where_no_weights_are_trained():
+    result = CliRunner().invoke(app, endpoint_agent("http://127.0.0.1:9", "cluster.ranks=2"))
+    assert result.exit_code == 2
+    assert "cluster.ranks = 2, but endpoints and rules have all roles" in " ".join(result.output.split())
 
 
 def test_settings_of_a_cluster_without_processes_have_no_effect():
