@@ -105,6 +105,13 @@ def test_files_and_folders_of_environments_are_inputs_too(tmp_path):
     ]
 
 
+def test_a_file_at_home_is_an_input(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_jsonl(tmp_path / "mine.jsonl", chain_rows(4))
+    config = config_of("grpo", *CHAINS, "data.path=~/mine.jsonl")
+    assert "data.path = ~/mine.jsonl" in compute_provenance(config)["inputs"]
+
+
 def test_files_of_a_remote_environment_are_its_servers(tmp_path):
     (tmp_path / "words.txt").write_text("crane\n")
     settings = f"data.settings={{wordle: {{words: {tmp_path / 'words.txt'}}}}}"
