@@ -70,7 +70,7 @@ ERRORS: dict[str, list[tuple[str, str, str]]] = {
         (FILE_DATA + "{folder}", "is a folder", "give data.path a .jsonl"),
         (FILE_DATA + "{oops.json}", *NOT_JSON),
         ("train grpo prompts=nosuch --dry-run", "no prompts 'nosuch'", "choose of: chains"),
-        ("train grpo 'rewards={nosuch: 1}' --dry-run", "no reward term 'nosuch'", "of yours"),
+        ("train grpo 'rewards={nosuch: 1}' --dry-run", "no reward term 'nosuch'", "`--plugins FILE.py` adds"),
         ("train grpo --plugins {gone}.py --dry-run", "gone.py is not there", "give the path of a Python file"),
         ("train grpo --plugins {folder} --dry-run", "is no file", "give the path of a Python file"),
         ("train grpo --plugins {raises.py} --dry-run", "raises.py, line 1, cannot be imported", "mend it there"),
@@ -94,7 +94,7 @@ ERRORS: dict[str, list[tuple[str, str, str]]] = {
         ("train agent_grpo rules=gone.txt --dry-run", "gone.txt: there is no such file", "rules (own, none or FILE)"),
         ("train agent_clone 'trajectories=[{oops.json}]' --dry-run", *NOT_JSON),
         ("train agent_dpo 'pairs=[{folder}]' --dry-run", "is a folder", "give pairs a .jsonl"),
-        ("train imitation file={bytes} --dry-run", "is not UTF-8 text (byte 0)", "convert it to JSON lines"),
+        ("train imitation file={bytes} --dry-run", "is not UTF-8 text (byte 0)", "save it as UTF-8"),
     ],
     "resume": [
         ("resume", "Missing argument 'DIR'", "whet resume --help"),
