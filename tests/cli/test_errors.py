@@ -229,6 +229,8 @@ ERRORS: dict[str, list[tuple[str, str, str]]] = {
         ("env play textcraft recipes={gone}", "no recipes at", "give a folder of recipe files"),
         ("env replay {words.txt} --env textcraft", "words.txt, line 1: not JSON", "write one whole JSON object a line"),
         ("env replay {rows.jsonl} --env textcraft", "line 1: conversations is missing", "write a list of messages"),
+        ("env replay {rows.jsonl} --env textcraft --limit -1", "Invalid value for '--limit'", "not in the range x>=1"),
+        ("env show {rows.jsonl} --limit 0", "Invalid value for '--limit'", "not in the range x>=1"),
         ("env show {folder}", "is a folder", "give the trajectories a .jsonl"),
         ("env show {long}", "cannot read", "give the trajectories another file"),
         ("env serve --port {port}", "port {port}: Address already in use", "choose another --port"),

@@ -116,9 +116,9 @@ def test_without_the_checkpoint_of_the_phases_end_nothing_is_lost(begun):
 
 
 def test_train_says_how_a_run_is_made_longer(begun, random_model, tmp_path):
-    run = begun("run", "num_steps=2")
+    run = begun("my run", "num_steps=2")
     config = config_of("grpo", f"policy.path={random_model}", *SETTINGS, "num_steps=6")
-    with pytest.raises(RunError, match=rf"`whet resume {re.escape(str(run))} num_steps=6` makes the run longer"):
+    with pytest.raises(RunError, match=rf"`whet resume '{re.escape(str(run))}' num_steps=6` makes the run longer"):
         launch.start(config, run, Quiet())
 
 

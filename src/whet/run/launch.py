@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -285,7 +286,8 @@ def _check_same(config: RunConfig, out: Path) -> None:
         listed = "".join(f"\n  {change}" for change in changes)
         steps = changed_steps(plain(saved), plain(config))
         if len(steps) == len(changes) and all(now > was for _, was, now in steps):
-            listed += f"\n`whet resume {out} {' '.join(f'{key}={now}' for key, _, now in steps)}` makes the run longer"
+            settings = " ".join(f"{key}={now}" for key, _, now in steps)
+            listed += f"\n`whet resume {shlex.quote(str(out))} {settings}` makes the run longer"
         raise RunError(
             f"{out} holds a run with another config: choose another --out, give the same config to go on, or "
             f"--overwrite to start anew. What differs, there and here:{listed}"
