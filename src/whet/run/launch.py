@@ -19,7 +19,7 @@ from whet.errors import RunError, WhetError
 from whet.methods import METHODS
 from whet.methods.registry import preset_of
 from whet.plugins import load_entry_points, load_plugins
-from whet.run.data import with_commit, with_products
+from whet.run.data import with_commit, with_products, with_unit
 from whet.run.provenance import changed_access, changed_inputs, changed_steps, compute_provenance
 from whet.run.resume import resume_run
 from whet.run.session import Session
@@ -56,6 +56,7 @@ def _start(
 ) -> Session | dict[str, Any]:
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file; choose another --out")
+    config = with_unit(config)
     is_run = _is_run(out)
     is_idle = is_run and not overwrite and _has_no_step(out) and not _can_resume(config, out)
     if is_idle:

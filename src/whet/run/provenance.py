@@ -86,6 +86,15 @@ def check_settings(saved: Mapping[str, Any], config: RunConfig, place: Path) -> 
             f"{place} was made with other settings than config.yaml has now ({first_few(changes)}): put the file back "
             "as it was, or start another run"
         )
+    was, now = (
+        "all rollouts at once" if unit is None else f"units of {unit} rollouts"
+        for unit in (before.cluster.rollouts_a_unit, config.cluster.rollouts_a_unit)
+    )
+    if was != now:
+        raise RunError(
+            f"{place} was made with {was}, and cluster.workers = {config.cluster.workers} takes {now}, which changes "
+            f"results by rounding: resume with cluster.workers={before.cluster.workers}, or start another run"
+        )
 
 
 def changed_steps(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, int, int]]:
