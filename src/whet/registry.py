@@ -139,12 +139,10 @@ class Registry(Generic[T]):
             near = near or near_names(name, self._entries)
             advice = f"did you mean {' or '.join(map(repr, near))}? There are" if near else "choose of"
             if not self._entries:
-                raise UnknownName(
-                    f"there is no {self.what} {name!r}, nor any other: `plugins` names the files of yours"
-                )
+                raise UnknownName(f"there is no {self.what} {name!r}, nor any other: `--plugins FILE.py` adds yours")
             raise UnknownName(
                 f"there is no {self.what} {name!r}; {advice}: {', '.join(self._entries)}. "
-                "plugins=FILE.py adds those of yours"
+                "`--plugins FILE.py` adds yours"
             )
         return self._entries[name]
 

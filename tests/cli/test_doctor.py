@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ import torch
 from tokenizers import Tokenizer, normalizers
 from typer.testing import CliRunner
 
+from whet.checks import rows
 from whet.checks.machine import usable_cores
 from whet.cli import app
 from whet.models.stand_in import save_stand_in
+from whet.types import Task
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "faulty_rewards.py"
 Row = dict[str, str]
@@ -317,3 +320,34 @@ def test_what_a_start_refuses_is_a_finding_too(tmp_path):
     code, said = command("doctor", "grpo", "no_such_key=1")
     assert code == 2
     assert "whet:" in said
+
+
+# --- near copies ------------------------------------------------------------------------------------------------------
+
+
+def random_questions(count: int, words: Sequence[str], seed: int) -> list[Task]:
+    random = Random(seed)
+    texts = (" ".join(random.choices(words, k=random.randint(1, 14))) for _ in range(count))
+    return [Task(id=str(number), prompt=text + random.choice(["", " 7"])) for number, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("num_words", [6, 12, 40])
+def test_near_copies_are_those_that_comparing_all_pairs_finds(num_words):
+    words = [chr(97 + number // 26) + chr(97 + number % 26) for number in range(num_words)]
+    train, test = random_questions(150, words, 1), random_questions(80, words, 2)
+    copies = [
+        task
+        for task in test
+        if any(rows._numbers(task) == rows._numbers(other) and rows._alike(rows._words(task), rows._words(other))
+               for other in train)
+    ]  # fmt: skip
+    said = [finding.text for finding in rows._copies(train, test)]
+    assert [int(text.split()[0]) for text in said] == [len(copies)] * bool(copies)
+
+
+def test_questions_without_numbers_are_not_compared_with_one_another_all(monkeypatch):
+    compared = []
+    monkeypatch.setattr(rows, "_alike", lambda one, two: compared.append(one) is not None)
+    words = [f"{first}{second}{third}" for first in "abcdefghij" for second in "klmnopqrst" for third in "uvwxyzuvwx"]
+    list(rows._copies(random_questions(2000, words, 1), random_questions(200, words, 2)))
+    assert len(compared) < 2000 * 200 / 20

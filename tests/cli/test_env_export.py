@@ -135,6 +135,21 @@ def test_a_plug_ins_environment_takes_its_files_and_settings_along(tmp_path):
     assert done.stdout == "It was tails. 1.0\n", done.stderr
 
 
+GRADER = "import whet\n@whet.grader('same_{name}')\ndef same(completion, answer):\n    return 1.0\n"
+
+
+def test_plug_ins_of_one_file_name_do_not_overwrite_each_other(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "same.py").write_text(GRADER.format(name=name))
+    folder, files = tmp_path / "package", [str(tmp_path / name / "same.py") for name in ("one", "two")]
+    plugins = [part for file in files for part in ("--plugins", file)]
+    done = CliRunner().invoke(app, ["env", "export", "maze", str(folder), "--as", "trl", *plugins])
+    assert done.exit_code == 2
+    assert f"{files[0]} and {files[1]} would be one file" in " ".join(done.output.split())
+    assert not folder.exists()
+
+
 def test_the_next_commands_install_the_folder_and_no_package_of_that_name(tmp_path, monkeypatch):
     """`pip install NAME` asks the index for NAME, even where a folder of that name is beside it."""
     monkeypatch.chdir(tmp_path)

@@ -99,6 +99,31 @@ def test_advice_fits_what_happened(tmp_path):
     assert by_case["empty"].advice == f"gave None; {NO_SCORE}"
 
 
+ALARMED = """
+import signal
+
+import whet
+
+
+@whet.grader("alarmed")
+def alarmed(completion, answer):
+    return float(0 < signal.getitimer(signal.ITIMER_REAL)[0] < 100)
+"""
+
+
+def test_a_function_that_hangs_ends_after_its_parent_did(tmp_path):
+    """An alarm whose default action is death runs while the function does."""
+    file = tmp_path / "alarmed.py"
+    file.write_text(ALARMED)
+    load_plugins([file])
+    (task,) = built_in_tasks(1, "alarmed")
+    scorer = scorer_of("grader", "alarmed", [task], 10.0)
+    try:
+        assert scorer.score("7", task).value == 1.0
+    finally:
+        scorer.close()
+
+
 def test_what_hangs_on_powers_is_told_not_to_evaluate():
     (row,) = [row for row in report_of("hole_evaluates").rows if row.case == "huge powers"]
     assert "never eval or exec" in row.advice

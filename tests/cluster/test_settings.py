@@ -15,16 +15,19 @@ import pytest
 from typer.testing import CliRunner
 
 import whet
+from support.commands import Quiet
+from support.json_server import JsonServer
 from support.sessions import Silent
 from whet.cli import app
 from whet.cluster import ranks, ray_start
 from whet.cluster.ray_start import check_ray
 from whet.config import ConfigError
+from whet.config.base import plain
 from whet.config.parts import ClusterConfig
 from whet.errors import RunError
 from whet.methods.registry import config_of
 from whet.run import launch
-from whet.run.provenance import changed_access
+from whet.run.provenance import changed_access, check_settings
 from whet.trainer.sharded import RanksLost
 
 SMALL = ["num_steps=2", "prompts_per_step=4", "group_size=4"]
@@ -45,6 +48,26 @@ def test_a_plan_says_what_each_process_holds_and_where():
 def test_a_plan_warns_of_fewer_than_two_units_a_worker():
     text = dry_run("cluster.workers=2", "cluster.unit=8")
     assert "a step has 16 rollouts, which are 2 units for 2 workers" in text
+
+
+def endpoint_agent(url: str, *settings: str) -> list[str]:
+    policy = ("policy.kind=endpoint", f"policy.url={url}/v1", "policy.model=m", "policy.cache=null")
+    return ["train", "agent", *policy, "data.env=maze", *settings, "--dry-run"]
+
+
+def test_workers_that_roll_out_an_endpoints_replies_hold_no_weights():
+    pytest.importorskip("openai")
+    models = {"object": "list", "data": [{"id": "m", "object": "model", "created": 0, "owned_by": "test"}]}
+    with JsonServer(lambda path, body: models) as server:
+        result = CliRunner().invoke(app, endpoint_agent(server.url, "cluster.workers=2"))
+    assert result.exit_code == 0, result.output
+    assert "workers: 2 processes on the CPU; each at most about 0 MiB" in " ".join(result.output.split())
+
+
+def test_ranks_are_refused_where_no_weights_are_trained():
+    result = CliRunner().invoke(app, endpoint_agent("http://127.0.0.1:9", "cluster.ranks=2"))
+    assert result.exit_code == 2
+    assert "cluster.ranks = 2, but endpoints and rules have all roles" in " ".join(result.output.split())
 
 
 def test_settings_of_a_cluster_without_processes_have_no_effect():
@@ -125,6 +148,33 @@ def test_a_run_may_go_on_with_other_processes_but_not_with_another_unit():
     command = {"server_command": "vllm serve", "server_args": ""}
     other = {"server_command": "/venv/bin/vllm serve", "server_args": "--max-model-len 512"}
     assert changed_access({"cluster": command}, {"cluster": other}) == {f"cluster.{key}" for key in command}
+
+
+def test_workers_may_join_a_run_that_has_their_unit_and_no_other():
+    """Without workers and a unit, a run rolls out all at once; workers would take units of 64."""
+    place = Path("run/checkpoints/step_000001")
+    alone, with_a_unit = config_of("grpo", None, []), config_of("grpo", None, ["cluster.unit=64"])
+    four = config_of("grpo", None, ["cluster.workers=4"])
+    check_settings(
+        {"settings": plain(with_a_unit)}, config_of("grpo", None, ["cluster.workers=4", "cluster.unit=64"]), place
+    )
+    with pytest.raises(RunError, match=r"made with all rollouts at once, and cluster.workers = 4 takes units of 64"):
+        check_settings({"settings": plain(alone)}, four, place)
+
+
+def test_the_unit_that_workers_take_is_part_of_the_run(tmp_path, monkeypatch):
+    """So it goes on with this unit where it has no workers any more."""
+    prepared = []
+
+    def prepare(config, *_):
+        prepared.append(config)
+        raise RunError("enough")
+
+    monkeypatch.setattr(launch, "prepare_with_provenance", prepare)
+    for workers in (0, 2):
+        with pytest.raises(RunError, match="enough"):
+            launch.start(config_of("grpo", None, [f"cluster.workers={workers}"]), tmp_path / "run", Quiet())
+    assert [config.cluster.unit for config in prepared] == [None, 64]
 
 
 def test_torchrun_of_anything_else_is_refused_in_a_sentence(monkeypatch, tmp_path):

@@ -116,9 +116,9 @@ def test_without_the_checkpoint_of_the_phases_end_nothing_is_lost(begun):
 
 
 def test_train_says_how_a_run_is_made_longer(begun, random_model, tmp_path):
-    run = begun("run", "num_steps=2")
+    run = begun("my run", "num_steps=2")
     config = config_of("grpo", f"policy.path={random_model}", *SETTINGS, "num_steps=6")
-    with pytest.raises(RunError, match=rf"`whet resume {re.escape(str(run))} num_steps=6` makes the run longer"):
+    with pytest.raises(RunError, match=rf"`whet resume '{re.escape(str(run))}' num_steps=6` makes the run longer"):
         launch.start(config, run, Quiet())
 
 
@@ -138,3 +138,11 @@ def test_the_way_to_an_endpoint_may_change_and_who_is_there_may_not():
     moved = {**before, "actor": {**actor, "url": "http://b/v1", "retries": 9}}
     assert changed_access(before, moved) == {"actor.url", "actor.retries"}
     assert changed_access(before, {**before, "actor": {**actor, "model": "other"}, "critic": {"url": "y"}}) == set()
+
+
+def test_a_run_without_a_checkpoint_keeps_the_steps_that_it_is_given(begun):
+    run = begun("run", "num_steps=2")
+    for name in ("checkpoints", "summary.json", "metrics.jsonl"):
+        shutil.rmtree(run / name) if name == "checkpoints" else (run / name).unlink()
+    launch.resume(run, Quiet(), overrides=["num_steps=3"]).close()
+    assert saved_config(run).num_steps == 3

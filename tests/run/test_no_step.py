@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import whet
-from support.commands import Quiet, killed_when, metrics
+from support.commands import Quiet, config_of, killed_when, metrics
 from support.commands import whet as command
 from whet.errors import RunError
 from whet.rewards import RewardError
-from whet.run import start
+from whet.run import launch, start
 from whet.run_folder.files import write_atomic
 
 SMALL = [
@@ -98,6 +98,40 @@ def test_a_run_that_is_refused_while_it_begins_leaves_none_either(tmp_path, rand
                 "grpo", out=out, progress=False, overwrite=overwrite, policy={"path": str(random_model)}, **small
             )
         assert not out.exists()
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_not_destroyed(tmp_path, random_model, monkeypatch):
+    """It looked at the folder before preparing, which takes long."""
+    out, prepare = tmp_path / "run", launch.prepare_with_provenance
+    config = config_of("grpo", *settings(random_model))
+
+    def prepare_slowly(*arguments):
+        session = prepare(*arguments)
+        with monkeypatch.context() as others:
+            others.setattr(launch, "prepare_with_provenance", prepare)
+            launch.start(config, out, Quiet()).go()
+        return session
+
+    monkeypatch.setattr(launch, "prepare_with_provenance", prepare_slowly)
+    with pytest.raises(RunError, match=r"another process began a run in .* meanwhile: choose another --out"):
+        launch.start(config, out, Quiet())
+    monkeypatch.undo()
+    assert isinstance(launch.start(config, out, Quiet()), dict)  # it is whole, and nobody has it locked
+
+
+def test_what_another_process_stored_meanwhile_is_not_mixed_with_a_run(tmp_path, random_model, monkeypatch):
+    out, prepare = tmp_path / "run", launch.prepare_with_provenance
+
+    def prepare_slowly(*arguments):
+        out.mkdir()
+        (out / "notes.txt").write_text("mine")
+        return prepare(*arguments)
+
+    monkeypatch.setattr(launch, "prepare_with_provenance", prepare_slowly)
+    with pytest.raises(RunError, match="holds something that is no run; choose another --out"):
+        launch.start(config_of("grpo", *settings(random_model)), out, Quiet())
+    assert (out / "notes.txt").exists()
+    assert not (out / "config.yaml").exists()
 
 
 def test_a_run_that_fails_later_stays_and_can_go_on(tmp_path, random_model):

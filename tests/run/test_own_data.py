@@ -88,6 +88,37 @@ def test_a_run_on_two_files(tmp_path, files):
     ]
 
 
+def test_files_and_folders_of_environments_are_inputs_too(tmp_path):
+    words, recipes = tmp_path / "words.txt", tmp_path / "recipes"
+    words.write_text("crane\n")
+    (recipes / "deep").mkdir(parents=True)
+    (recipes / "deep" / "stick.json").write_text("{}")
+    settings = f"data.settings={{wordle: {{words: {words}}}, textcraft: {{recipes: {recipes}, max_distractors: 1}}}}"
+    config = config_of("agent", "data.env=wordle,textcraft", settings)
+    before = compute_provenance(config)
+    assert changed_inputs(before, compute_provenance(config)) == []
+    words.write_text("slate\n")
+    (recipes / "deep" / "stick.json").rename(recipes / "deep" / "plank.json")
+    assert changed_inputs(before, compute_provenance(config)) == [
+        f"data.settings.textcraft.recipes = {recipes} was replaced since the run began",
+        f"data.settings.wordle.words = {words} was replaced since the run began",
+    ]
+
+
+def test_a_file_at_home_is_an_input(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_jsonl(tmp_path / "mine.jsonl", chain_rows(4))
+    config = config_of("grpo", *CHAINS, "data.path=~/mine.jsonl")
+    assert "data.path = ~/mine.jsonl" in compute_provenance(config)["inputs"]
+
+
+def test_files_of_a_remote_environment_are_its_servers(tmp_path):
+    (tmp_path / "words.txt").write_text("crane\n")
+    settings = f"data.settings={{wordle: {{words: {tmp_path / 'words.txt'}}}}}"
+    config = config_of("agent", "data.env={wordle: {url: 'http://127.0.0.1:1'}}", settings)
+    assert not [name for name in compute_provenance(config)["inputs"] if "wordle" in name]
+
+
 def _trained_on(run):
     return {task.prompt for task in load_tasks(saved_config(run).data).tasks["train"]}
 

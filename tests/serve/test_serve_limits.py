@@ -219,10 +219,18 @@ def test_openais_client_sends_the_key_and_tells_of_a_wrong_one(cast):
 @pytest.mark.parametrize("key", ["", " padded", "two words", "schlüssel"])
 def test_a_key_that_no_header_can_hold_is_refused_at_the_start(key, tmp_path):
     done = CliRunner().invoke(commands, ["serve", str(tmp_path)], env={**ENVIRONMENT, "WHET_API_KEY": key})
-    if key:
-        assert (done.exit_code, "ASCII characters without space" in done.output) == (2, True), done.output
-    else:  # an empty variable is none
-        assert "ASCII" not in done.output
+    says = "ASCII characters without space" if key else "WHET_API_KEY is set and empty: give it the key, or unset it"
+    assert (done.exit_code, says in " ".join(done.output.split())) == (2, True), done.output
+
+
+def test_other_machines_need_a_key_or_an_option_that_says_so(tmp_path):
+    command = ["serve", str(tmp_path), "--host", "0.0.0.0"]
+    refused = CliRunner().invoke(commands, command, env=ENVIRONMENT)
+    assert refused.exit_code == 2
+    assert "0.0.0.0 is reached from other machines: set WHET_API_KEY to a key" in " ".join(refused.output.split())
+    for more, variables in ((["--no-key"], {}), ([], {"WHET_API_KEY": "abc"})):
+        done = CliRunner().invoke(commands, [*command, *more], env={**ENVIRONMENT, **variables})
+        assert "holds neither a run" in done.output  # as this folder does
 
 
 def test_the_cast_of_this_test_reads_no_more_than_its_positions(cast):

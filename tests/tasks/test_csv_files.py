@@ -36,6 +36,13 @@ def test_cells_come_back_as_they_were_written(tmp_path, name, options):
     ]
 
 
+def test_a_cell_may_be_long(tmp_path):
+    """Python's reader refuses cells above 131,072 characters."""
+    written(tmp_path / "x.csv", [{"question": "word " * 40_000, "answer": "1"}])
+    [(_, row)] = file_rows(tmp_path / "x.csv", "data.path")
+    assert len(row["question"]) == 200_000
+
+
 def test_the_tasks_are_those_of_json_lines_and_a_mark_of_excel_is_no_letter(tmp_path):
     rows = [{"question": f"{n} + 1", "answer": str(n + 1)} for n in range(3)]
     lines = tmp_path / "rows.jsonl"

@@ -81,6 +81,28 @@ def test_subsets_and_splits_are_named_or_said(tmp_path, cache):
             loaded(hub=folder, **settings)
 
 
+@pytest.mark.parametrize("card", ["README.md", ".huggingface.yaml"])
+@pytest.mark.parametrize(
+    "place", ["/etc/passwd", "../secret.jsonl", "data/../../secret.jsonl", "file:///etc/passwd", "http://127.0.0.1:9/x"]
+)
+def test_a_card_reads_nothing_outside_of_its_set(tmp_path, cache, card, place):
+    folder = write_set(tmp_path / "set")
+    (tmp_path / "secret.jsonl").write_text('{"question": "1?", "answer": "1"}\n')
+    configs = (
+        f"configs:\n- config_name: default\n  data_files:\n  - split: train\n    path: [data/train-*, {place!r}]\n"
+    )
+    (folder / card).write_text(f"---\n{configs}---\n" if card == "README.md" else configs)
+    with pytest.raises(DataError, match=f"its card reads '{place}', which is not in the set's folder: take another"):
+        loaded(hub=str(folder))
+
+
+def test_a_folder_of_data_outside_of_the_set_is_refused_too(tmp_path, cache):
+    folder = write_set(tmp_path / "set")
+    (folder / "README.md").write_text("---\nconfigs:\n- config_name: default\n  data_dir: ..\n---\n")
+    with pytest.raises(DataError, match=r"its card reads '\.\.'"):
+        loaded(hub=str(folder))
+
+
 def test_folders_that_are_no_set(tmp_path, cache, monkeypatch):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"empty cannot be loaded .*doesn't contain any data files"):

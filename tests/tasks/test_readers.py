@@ -160,8 +160,16 @@ def test_missing_files_and_bytes(tmp_path):
     with pytest.raises(DataError, match=r"x\.parquet cannot be read as Parquet"):
         read_tasks(tmp_path / "x.parquet")
     (tmp_path / "x.jsonl").write_bytes(b"PAR1\xff\xfe")
-    with pytest.raises(DataError, match="not UTF-8"):
+    with pytest.raises(DataError, match=r"not UTF-8 text \(byte 4\); save it as UTF-8"):
         read_tasks(tmp_path / "x.jsonl")
+
+
+def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path, text=json.dumps(GOOD)).rename(tmp_path / "mine.jsonl")
+    assert len(read_tasks("~/mine.jsonl").tasks) == 1
+    with pytest.raises(DataError, match=r"there is no such file; give data\.path"):
+        read_tasks("~nobody-of-this-name/mine.jsonl")
 
 
 def tasks(count):

@@ -8,7 +8,9 @@ import pytest
 
 from whet.cli.app import app
 from whet.tasks.files import DataError
+from whet.trajectories.pages import trace_row
 from whet.trajectories.recorded import recorded_rows
+from whet.trajectories.records import Message, Trajectory
 
 
 def file_of(folder, *rows):
@@ -102,6 +104,22 @@ def test_odd_values_are_shown_as_they_are(tmp_path):
     assert first["turns"][0]["text"] == "[image]\nx\nf"
     assert first["reward"] is None
     assert (second["question"], second["environment"]) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("reward", "success", "score"),
+    [(0.4, False, 0.0), (None, True, 1.0), (0.0, True, 1.0), (0.4, None, 1.0), (0.0, None, 0.0), (None, None, None)],
+)
+def test_a_recorded_success_wins_over_a_reward_on_both_pages(tmp_path, reward, success, score):
+    """A failure may have a reward for a part of the goal."""
+    messages = tuple(Message(who, who) for who in ("human", "gpt", "human", "gpt"))
+    trajectory = Trajectory(item_id="maze_1", messages=messages, reward=reward, success=success)
+    assert trace_row(trajectory)["answer_score"] == score
+    file = tmp_path / "chats.jsonl"
+    chat = {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]}
+    file.write_text(json.dumps({**chat, "reward": reward, "success": success}))
+    [row] = recorded_rows(file)
+    assert row["answer_score"] == score
 
 
 def test_published_trajectories_open_on_a_page(data_folder, tmp_path):

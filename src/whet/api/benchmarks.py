@@ -184,7 +184,7 @@ def _tasks(benchmark: Benchmark, config: BenchmarkConfig) -> list[Task]:
     if benchmark.reads_file and config.file is None:
         raise ConfigError(f"the benchmark {benchmark.name!r} reads its tasks from a file: give file=FILE")
     rows: list[Mapping[str, Any]] = []
-    for where, row in file_rows(Path(config.file).expanduser(), "file") if config.file is not None else ():
+    for where, row in file_rows(Path(config.file), "file") if config.file is not None else ():
         if not isinstance(row, dict):
             raise DataError(f"{config.file}, {where}: expected an object, {{...}}")
         rows.append(row)

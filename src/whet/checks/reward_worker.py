@@ -1,7 +1,7 @@
 """The child process behind `scorers.FunctionScorer`: calls a user's grader or reward term, one JSON line at a time.
 
-Run as a script, `python -P reward_worker.py '{"kind", "name", "module", "file"}'`. A reply to a request holds `value`,
-the raw number, or `trouble` and `reason`.
+Run as a script, `python -P reward_worker.py '{"kind", "name", "module", "file", "timeout_s"}'`. A reply to a request
+holds `value`, the raw number, or `trouble` and `reason`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 from whet.errors import text_of
 from whet.grading import make_grader
+from whet.grading.orphans import ended_if_orphaned
 from whet.grading.user import GRADERS, UserFunction
 from whet.plugins import line_of, load_plugins
 from whet.rewards import REWARDS
@@ -126,7 +127,8 @@ def main() -> None:
     print("ready", file=replies, flush=True)
     with asyncio.Runner() as runner:
         for line in requests:
-            reply = json.dumps(answer(place["kind"], score, json.loads(line), runner, place["file"]))
+            with ended_if_orphaned(place["timeout_s"]):
+                reply = json.dumps(answer(place["kind"], score, json.loads(line), runner, place["file"]))
             if os.getpid() != process:  # a child that the function forked
                 os._exit(1)
             print(reply, file=replies, flush=True)

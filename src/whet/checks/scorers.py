@@ -123,7 +123,7 @@ class FunctionScorer:
         self.name = name
         entry = (GRADERS if kind == "grader" else REWARDS).entry(name)
         file = entry.origin if entry.module.startswith(PREFIX) else ""
-        place = {"kind": kind, "name": name, "module": entry.module, "file": file}
+        place = {"kind": kind, "name": name, "module": entry.module, "file": file, "timeout_s": timeout_s}
         self._command = (sys.executable, "-P", str(_WORKER), json.dumps(place))
         self._timeout_s = timeout_s
         self._num_starts = 0

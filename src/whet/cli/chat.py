@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -88,7 +89,7 @@ def _talk(trained: LoadedRun, policy: str | None, temperature: float, seed: int)
         others = [name for name in trained.names if trained.skills(name).keys() & {"answer", "critique"}]
         advice = f"choose --policy of: {', '.join(others)}" if others else "load it with transformers"
         if "act" in skills:
-            advice = f"it acts in environments, and `whet eval {trained.folder}` runs it"
+            advice = f"it acts in environments, and `whet eval {shlex.quote(str(trained.folder))}` runs it"
         raise usage(f"policy {chosen!r} of a run of {trained.config.method} neither answers nor critiques: {advice}")
     critic = chosen if "critique" in skills else None
     actor = chosen if "answer" in skills else trained.who("answer")

@@ -95,13 +95,16 @@ def export(
         info, options = _info(name, plugins), settings_of(settings)
         if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
             raise usage(f"{folder} is there and not empty: give a new folder; nothing was written")
+        copies = _plugin_copies(plugins or ())
         made(info, options).close()
         form = FORMS[library]
         words = _words(info, library, options, plugins or ())
         for place, template in form.files.items():
             _write(folder / place.replace("MODULE", words["module"]), _filled(template, words))
         _write(folder / "pyproject.toml", _filled("pyproject", words))
-        _copy_plugins(plugins or (), folder / PLUGINS_BESIDE[library].replace("MODULE", words["module"]) / "plugins")
+        plugins_folder = folder / PLUGINS_BESIDE[library].replace("MODULE", words["module"]) / "plugins"
+        for beside, source in copies.items():
+            _write(plugins_folder / beside, source.read_text(encoding="utf-8"))
         out.print(escape(f"wrote {folder}; next, with whet installed:"), soft_wrap=True, highlight=False)
         for command in (f"cd {shlex.quote(str(folder))}", "pip install .", Template(form.run).substitute(words)):
             out.print(escape(f"  {command}"), soft_wrap=True, highlight=False)
@@ -163,11 +166,21 @@ def _write(file: Path, text: str) -> None:
     file.write_text(text, encoding="utf-8")
 
 
-def _copy_plugins(plugins: Sequence[Path], folder: Path) -> None:
-    """Copies plug-ins, and the modules in their folders that they import."""
+def _plugin_copies(plugins: Sequence[Path]) -> dict[Path, Path]:
+    """The files of plug-ins, and the modules in their folders that they import, by their place in the package.
+
+    Raises: a usage error where two have one place.
+    """
     from whet.plugin_modules import module_files
 
+    sources: dict[Path, Path] = {}
     for plugin in plugins:
         file = plugin.resolve()
         for source in (file, *module_files(file)):
-            _write(folder / source.relative_to(file.parent), source.read_text(encoding="utf-8"))
+            place = source.relative_to(file.parent)
+            if (other := sources.setdefault(place, source)) != source:
+                raise usage(
+                    f"{other} and {source} would be one file of the package, plugins/{place}: rename one of them; "
+                    "nothing was written"
+                )
+    return sources

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from whet.cli.console import guarded, note, out, usage
+from whet.cli.console import guarded, out, usage
 from whet.cli.envs import env_app
+from whet.cli.listening import check_secret
 from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 from whet.distribution import how_to_install
 
@@ -67,15 +67,7 @@ def serve(
     """
 
     def work() -> None:
-        from whet.web import LOOPBACK
-
-        if token is not None and not re.fullmatch(r"[!-~]+", token):
-            raise usage("a token is a word of ASCII characters without space: check --token and WHET_ENV_TOKEN")
-        if host not in LOOPBACK and token is None and not no_token:
-            raise usage(
-                f"{host} is reached from other machines: set WHET_ENV_TOKEN to a token that clients send, or serve "
-                "without one by --no-token"
-            )
+        check_secret(token, "token", "WHET_ENV_TOKEN", host, is_open=no_token)
         try:
             from whet.envs.server.app import serve as run_server
             from whet.envs.server.served import served_environments
@@ -89,11 +81,6 @@ def serve(
         sessions = Sessions(capacity=max_sessions, lease_s=lease_s, timeout_s=timeout_s)
 
         def started(address: str) -> None:
-            if host not in LOOPBACK and token is None:
-                note(
-                    "[bold yellow]look:[/bold yellow] anyone who reaches this address may use it: there is no token "
-                    "(--token, or WHET_ENV_TOKEN)"
-                )
             out.print(f"serving {escape(', '.join(served))} at {address}  (Ctrl-C stops)", soft_wrap=True)
             for client, path in (("whet", ""), ("AgentGym", "/agentgym/NAME"), ("OpenEnv", "/openenv/NAME")):
                 out.print(f"  {client + ':':<10}{address}{path}", soft_wrap=True, highlight=False)

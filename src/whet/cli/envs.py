@@ -136,7 +136,7 @@ def replay(
     env: Annotated[str, typer.Option("--env", metavar="NAME", help="The environment that they were recorded in.")],
     settings: Settings = None,
     recipes: Annotated[Path | None, typer.Option(help="TextCraft's recipe files, or their archive.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Replay the first so many.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Replay the first so many.")] = None,
     seed: Annotated[int, typer.Option(help="Of chance in the environment.")] = 0,
     plugins: PluginsOption = None,
 ) -> None:
@@ -175,7 +175,7 @@ def show(
         ),
     ] = "",
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value of that environment.")] = None,
-    limit: Annotated[int, typer.Option(help="The first so many of each file.")] = 200,
+    limit: Annotated[int, typer.Option(min=1, help="The first so many of each file.")] = 200,
     plugins: PluginsOption = None,
 ) -> None:
     """Make a page of stored episodes, turn by turn, which opens from disk.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,7 +10,8 @@ import typer
 from rich.markup import escape
 
 from whet.cli.app import app
-from whet.cli.console import guarded, note, out, usage
+from whet.cli.console import guarded, out, usage
+from whet.cli.listening import check_secret
 from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 from whet.distribution import how_to_install
 
@@ -38,6 +38,9 @@ def serve(
             "other users of the machine see a command's options. Default: no key is needed.",
         ),
     ] = None,
+    no_key: Annotated[
+        bool, typer.Option("--no-key", help="Serve beyond this machine without a key: to whoever reaches it.")
+    ] = False,
     max_body_bytes: Annotated[
         int, typer.Option(min=1000, help="Bytes of a request's body; a longer one is refused with 413.")
     ] = 2_000_000,
@@ -63,10 +66,8 @@ def serve(
     """
 
     def work() -> None:
-        if api_key is not None and not re.fullmatch(r"[!-~]+", api_key):
-            raise usage("an API key is a word of ASCII characters without space: check --api-key and WHET_API_KEY")
+        check_secret(api_key, "key", "WHET_API_KEY", host, is_open=no_key)
         from whet.run.load import load_run
-        from whet.web import LOOPBACK
 
         try:
             from whet.serve.app import serve as run_server
@@ -92,11 +93,6 @@ def serve(
                 served = served_policies(loaded, policies or (), device=device)
 
         def started(address: str) -> None:
-            if host not in LOOPBACK and api_key is None:
-                note(
-                    "[bold yellow]look:[/bold yellow] anyone who reaches this address may use it: there is no key "
-                    "(--api-key, or WHET_API_KEY)"
-                )
             out.print(f"serving at {address}/v1  (Ctrl-C stops)", soft_wrap=True, highlight=False)
             for name in served.names:
                 out.print(f"  {escape(name)}", highlight=False)

@@ -152,7 +152,8 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
     if isinstance(begun, dict):
         report_spec = read_report_spec(folder)
         summary, best = begun, _best_of_finished(folder)
-        longer = f"`whet resume {folder} num_steps=N` makes it longer, `whet train` with --overwrite starts it anew"
+        run = shlex.quote(str(folder))
+        longer = f"`whet resume {run} num_steps=N` makes it longer, `whet train` with --overwrite starts it anew"
         again = "--overwrite makes its data anew" if report_spec.makes else longer
         note(escape(f"the run in {folder} is finished; {again}"))
     else:

@@ -6,6 +6,7 @@ actions give the same episode in any order of episodes, in another process, unde
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,6 +187,14 @@ class EnvironmentInfo:
     def settled(self, settings: Mapping[str, Any]) -> EnvironmentInfo:
         """This environment with the items, splits and subgroups of its settings."""
         return self.of_settings(settings) if self.of_settings is not None and settings else self
+
+    def file_settings(self) -> frozenset[str]:
+        """The settings that name files or folders: those whose annotation has a path."""
+        try:
+            parameters = inspect.signature(self.make).parameters.values()
+        except ValueError:  # some built-in makers have no signature
+            return frozenset()
+        return frozenset(parameter.name for parameter in parameters if "Path" in str(parameter.annotation))
 
     def score(self, reward: float) -> float:
         """An episode's reward, in [0, 1]."""

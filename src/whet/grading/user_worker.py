@@ -20,6 +20,7 @@ from traceback import extract_tb
 from typing import Any, TextIO
 
 from whet.errors import text_of
+from whet.grading.orphans import ended_if_orphaned
 from whet.grading.user import GRADERS, UserFunction
 from whet.plugins import as_loaded, load_plugins
 from whet.types import Grade
@@ -116,14 +117,10 @@ def serve(function: UserFunction, place: dict[str, Any], requests: TextIO, repli
     print("ready", file=replies, flush=True)
     with asyncio.Runner() as runner:
         for request in requests:
-            # The parent keeps the clock. Should it be gone, this alarm, whose default action is death, ends the orphan.
-            if hasattr(signal, "setitimer"):
-                signal.setitimer(signal.ITIMER_REAL, 2 * place["timeout_s"] + 5)
-            answer = json.dumps(graded(function, json.loads(request), runner, file))
+            with ended_if_orphaned(place["timeout_s"]):
+                answer = json.dumps(graded(function, json.loads(request), runner, file))
             if os.getpid() != process:  # a child that the function forked, whose answer would pass for the next one
                 os._exit(1)
-            if hasattr(signal, "setitimer"):
-                signal.setitimer(signal.ITIMER_REAL, 0)
             if os.fstat(2).st_size > MAX_SAID:
                 os.ftruncate(2, 0)
                 os.lseek(2, 0, os.SEEK_SET)

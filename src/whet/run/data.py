@@ -131,6 +131,12 @@ def with_products(config: C, progress: Progress, before: RunConfig | None = None
     return config.model_copy(update={"engine": engine.model_copy(update={"products": products})})
 
 
+def with_unit(config: C) -> C:
+    """The settings with the unit that workers take where none is set, so that a run without workers resumes with it."""
+    cluster = config.__dict__["cluster"]  # a look-up that counts as no read
+    return config.model_copy(update={"cluster": cluster.model_copy(update={"unit": cluster.rollouts_a_unit})})
+
+
 def _shape_of(model: ModelConfig) -> Shape:
     """A model's shape, by its config.json."""
     with reading(f"{model.path!r} is no model that transformers can load", "give a folder written by save_pretrained"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -188,7 +189,7 @@ def _load_policies(session: Session, config: RunConfig, run: Path, changed: Coll
     if skipped:
         session.loop.progress.tell("warning", f"{'; '.join(skipped)}; measuring {saved}")
     if saved is None:
-        raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
+        raise RunError(f"{run} has no checkpoint yet; `whet resume {shlex.quote(str(run))}` goes on with it")
     changes = changed_inputs(load_state(saved)["origin"], compute_provenance(config))
     changes = [change for change in changes if change.partition(" ")[0] not in changed]
     if changes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from whet.errors import RunError, WhetError
 from whet.methods import METHODS
 from whet.methods.registry import preset_of
 from whet.plugins import load_entry_points, load_plugins
-from whet.run.data import with_commit, with_products
+from whet.run.data import with_commit, with_products, with_unit
 from whet.run.provenance import changed_access, changed_inputs, changed_steps, compute_provenance
 from whet.run.resume import resume_run
 from whet.run.session import Session
@@ -55,15 +56,17 @@ def _start(
 ) -> Session | dict[str, Any]:
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file; choose another --out")
+    config = with_unit(config)
     is_run = _is_run(out)
-    if is_run and not overwrite and _has_no_step(out) and not _can_resume(config, out):
+    is_idle = is_run and not overwrite and _has_no_step(out) and not _can_resume(config, out)
+    if is_idle:
         progress.tell("info", f"the run in {out} did no step of work: a new one begins in its place")
-        overwrite = True
-    saved = saved_config(out) if is_run and not overwrite else None
+    goes_on = is_run and not overwrite and not is_idle
+    saved = saved_config(out) if goes_on else None
     config = with_products(with_commit(config, saved), progress, saved)
-    if out.exists() and not is_run and any(path.name not in (".lock", "traces", TRACKING) for path in out.iterdir()):
-        raise RunError(f"{out} holds something that is no run; choose another --out")
-    if is_run and not overwrite:
+    if not is_run:
+        _check_is_empty(out)
+    if goes_on:
         _check_same(config, out)
         return _finished(out) or resume_run(config, out, progress, accept_changes)
     folder = RunFolder(out)
@@ -72,12 +75,14 @@ def _start(
     description = check_plan(session)  # before the folder is this run's: a corrected setting then meets no other run
     try:
         folder.acquire()
+        # Preparing takes long, and another process may have begun or finished a run here meanwhile.
+        _check_still_free(out, overwrite=overwrite, is_idle=is_idle)
     except BaseException:
-        session.close_services()
+        session.close()
         raise
     session.is_new = True
     try:
-        if overwrite:
+        if overwrite or is_idle:
             folder.clear()
         folder.write("config.yaml", to_yaml(config))
         write_report_spec(session)
@@ -224,6 +229,28 @@ def _is_run(out: Path) -> bool:
         return False
 
 
+def _check_is_empty(out: Path) -> None:
+    """Raises: RunError where a folder holds other files than a run leaves that never began."""
+    if out.exists() and any(path.name not in (".lock", "traces", TRACKING) for path in out.iterdir()):
+        raise RunError(f"{out} holds something that is no run; choose another --out")
+
+
+def _check_still_free(out: Path, *, overwrite: bool, is_idle: bool) -> None:
+    """Checks under the lock that a new run may begin.
+
+    Args:
+        is_idle: a run without a step of work was there.
+    Raises: RunError where another process began a run, or stored something else.
+    """
+    if not _is_run(out):
+        _check_is_empty(out)
+    elif not overwrite and not (is_idle and _has_no_step(out)):
+        raise RunError(
+            f"another process began a run in {out} meanwhile: choose another --out, repeat the command to go on with "
+            "that run, or --overwrite to start anew"
+        )
+
+
 def _has_no_step(out: Path) -> bool:
     """Whether a run ended before a step trained or stored something. It measured at most."""
     if (out / "summary.json").exists():
@@ -260,7 +287,8 @@ def _check_same(config: RunConfig, out: Path) -> None:
         listed = "".join(f"\n  {change}" for change in changes)
         steps = changed_steps(plain(saved), plain(config))
         if len(steps) == len(changes) and all(now > was for _, was, now in steps):
-            listed += f"\n`whet resume {out} {' '.join(f'{key}={now}' for key, _, now in steps)}` makes the run longer"
+            settings = " ".join(f"{key}={now}" for key, _, now in steps)
+            listed += f"\n`whet resume {shlex.quote(str(out))} {settings}` makes the run longer"
         raise RunError(
             f"{out} holds a run with another config: choose another --out, give the same config to go on, or "
             f"--overwrite to start anew. What differs, there and here:{listed}"

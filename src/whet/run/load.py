@@ -5,6 +5,7 @@ The method's spec says which policy is the best, and which skills it has (`final
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
@@ -158,7 +159,7 @@ def load_run(run: Path | str) -> LoadedRun:
     config = saved_config(run)
     saved, _ = newest_whole(run)
     if saved is None:
-        raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
+        raise RunError(f"{run} has no checkpoint yet; `whet resume {shlex.quote(str(run))}` goes on with it")
     state = load_state(saved)
     if not state["versions"]:
         raise RunError(f"{run} holds no model: endpoints and rules had all of its roles")

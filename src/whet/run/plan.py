@@ -252,7 +252,8 @@ def _cluster_lines(session: Session, phases: Sequence[Sequence[tuple[str, Update
             f"{_size(activations)} activations, {_size(gathered)} layers gathered)"
         )
     if cluster.workers:
-        caches = max((_cache_bytes(policy, lengths.get(name), engine.max_rows) for name, policy in policies.items()))
+        sizes = [_cache_bytes(policy, lengths.get(name), engine.max_rows) for name, policy in policies.items()]
+        caches = max(sizes, default=0)  # where endpoints have all roles, workers hold no weights
         unit = cluster.rollouts_a_unit
         lines.append(
             f"workers: {_processes(cluster.workers, cluster.ranks, num_gpus)}; each at most about "

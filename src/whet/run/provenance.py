@@ -5,6 +5,7 @@ Every checkpoint holds it. It is compared before a run resumes, so that no run s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
@@ -19,11 +20,13 @@ from huggingface_hub import try_to_load_from_cache
 import whet
 from whet.config import ConfigError, difference, of_tree
 from whet.config.base import plain
+from whet.config.environment_data import EnvironmentData, RemoteEnvironment
 from whet.config.inputs import inputs_of
 from whet.config.runs import RunConfig
 from whet.digests import digest
 from whet.distribution import version
 from whet.engines.products import instructions
+from whet.envs import ENVIRONMENTS
 from whet.errors import RunError
 from whet.models.places import resolve
 from whet.plugin_modules import module_files
@@ -82,6 +85,15 @@ def check_settings(saved: Mapping[str, Any], config: RunConfig, place: Path) -> 
         raise RunError(
             f"{place} was made with other settings than config.yaml has now ({first_few(changes)}): put the file back "
             "as it was, or start another run"
+        )
+    was, now = (
+        "all rollouts at once" if unit is None else f"units of {unit} rollouts"
+        for unit in (before.cluster.rollouts_a_unit, config.cluster.rollouts_a_unit)
+    )
+    if was != now:
+        raise RunError(
+            f"{place} was made with {was}, and cluster.workers = {config.cluster.workers} takes {now}, which changes "
+            f"results by rounding: resume with cluster.workers={before.cluster.workers}, or start another run"
         )
 
 
@@ -159,10 +171,11 @@ def first_few(clauses: Sequence[str], limit: int = 4) -> str:
 def _inputs(config: RunConfig) -> Iterator[tuple[str, Path]]:
     """The files that a run reads, each with a name that begins with its setting."""
     yield from _plugin_modules(config)
+    yield from _environment_files(config)
     for setting, kind, name in inputs_of(config):
         if kind == "file":
-            if _is_file(Path(name)):
-                yield f"{setting} = {name}", Path(name)
+            if _is_there(path := _place(name)) and path.is_file():
+                yield f"{setting} = {name}", path
             continue
         if kind == "dataset":  # the commit identifies what is in a data set of the hub
             if data_folder := local_folder(name):
@@ -188,15 +201,39 @@ def _plugin_modules(config: RunConfig) -> Iterator[tuple[str, Path]]:
             yield f"the installed plug-in {package}, file {'/'.join(path.parts[-2:])},", path
 
 
-def _is_file(path: Path) -> bool:
+def _environment_files(config: RunConfig) -> Iterator[tuple[str, Path]]:
+    """The files and folders that settings of environments name. Those of a remote environment are its server's."""
+    data = config.__dict__.get("data")  # look-ups that count as no read
+    if not isinstance(data, EnvironmentData):
+        return
+    settings, env = data.__dict__["settings"], data.__dict__["env"]
+    for name in sorted(settings):
+        if name not in ENVIRONMENTS or isinstance(env.get(name), RemoteEnvironment):
+            continue
+        for key in sorted(ENVIRONMENTS.get(name).file_settings() & settings[name].keys()):
+            value = settings[name][key]
+            if isinstance(value, str) and _is_there(path := _place(value)):
+                yield f"data.settings.{name}.{key} = {value}", path
+
+
+def _place(name: str) -> Path:
+    return Path(os.path.expanduser(name))  # unlike Path.expanduser it leaves an unknown `~name` as it is
+
+
+def _is_there(path: Path) -> bool:
     try:
-        return path.is_file()
+        return path.exists()
     except (OSError, ValueError):  # no possible name: whoever reads it reports it
         return False
 
 
 def _digest(path: Path) -> str:
+    """The digest of a file, or one of all files in a folder and their names."""
     try:
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.is_file())
+            lines = "".join(f"{file.relative_to(path)} {digest(file)}\n" for file in files)
+            return sha256(os.fsencode(lines)).hexdigest()
         return digest(path)
     except OSError as error:  # whoever reads it reports it, with advice
         return f"unreadable: {error.strerror}"

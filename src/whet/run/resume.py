@@ -65,6 +65,7 @@ def resume_run(config: RunConfig, out: Path, progress: Progress, accept: bool) -
             _check_nothing_is_lost(folder, config, has_ended)
             progress.tell("info", f"{out} has no checkpoint yet: the run starts from the beginning")
             session, now = prepare_with_provenance(config, progress, folder)
+            folder.write("config.yaml", to_yaml(config))  # it may have more steps, or another way to an endpoint
             write_report_spec(session)
             return log_start(session, now, check_plan(session))
         before, now = load_state(point.checkpoint)["origin"], compute_provenance(config)

@@ -217,6 +217,11 @@ def prepare(
         models = {name: model.model_copy(update={"device": "cpu"}) for name, model in models.items()}
     policies = load_policies(models) if policies is None else policies
     names = tuple(policies)
+    if trains and config.cluster.ranks and not policies:
+        raise ConfigError(
+            f"cluster.ranks = {config.cluster.ranks}, but endpoints and rules have all roles, so that no weights are "
+            "trained: leave cluster.ranks out"
+        )
     for policy in policies.values():
         if problem := problem_of(policy, config.engine.products):
             raise ConfigError(problem)

@@ -28,6 +28,7 @@ def csv_rows(text: str, path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     Raises: DataError if the columns have no names or one name twice, or a row has another number of cells.
     """
     separator = SEPARATORS[path.suffix.lower()]
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # its default refuses cells above 131,072 characters
     reader = csv.reader(StringIO(text, newline=""), delimiter=separator, strict=True)
     names: list[str] = []
     first = 1

@@ -6,6 +6,7 @@ A sentence, to be shown, names the format. An error in a file stops the run with
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -114,6 +115,7 @@ def file_rows(path: Path, setting: str) -> list[tuple[str, Any]]:
         setting: the key that names the file.
     Raises: DataError.
     """
+    path = _expanded(path)
     if path.suffix.lower() == ".parquet":
         check_file(path, setting, KINDS)
         return [(f"row {number}", row) for number, row in enumerate(parquet_rows(path), 1)]
@@ -139,16 +141,21 @@ def read_text(path: Path, setting: str, kinds: str = ".jsonl or .json") -> str:
         kinds: of file that it may name.
     Raises: DataError where it is missing, no plain file (a pipe never ends), no UTF-8, or holds nothing.
     """
+    path = _expanded(path)
     check_file(path, setting, kinds)
     try:
         text = decoded_text(path, "utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text (byte {error.start}); convert it to JSON lines") from error
+        raise DataError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
     except OSError as error:
         raise DataError(f"cannot read {path} ({error.strerror}); give {setting} another file") from error
     if not text.strip():
         raise DataError(f"{path} is empty; write one JSON object a line")
     return text
+
+
+def _expanded(path: Path) -> Path:
+    return Path(os.path.expanduser(path))  # unlike Path.expanduser it leaves an unknown `~name` as it is
 
 
 def check_file(path: Path, setting: str, kinds: str) -> None:

@@ -79,9 +79,12 @@ def rows_of(folder: Path, name: str, subset: str | None) -> Mapping[str, Callabl
 
     place = str(folder.resolve())
     try:
+        _check_card(folder, name)
         subsets = datasets.get_dataset_config_names(place)
         is_known = subset in subsets or (subset is None and len(subsets) == 1)
         tables_by_split = datasets.load_dataset(place, subset, streaming=True) if is_known else {}
+    except DataError:
+        raise
     except Exception as error:
         raise DataError(f"data.hub = {name} cannot be loaded ({first_line(error)})") from error
     if not is_known:
@@ -100,6 +103,31 @@ def rows_of(folder: Path, name: str, subset: str | None) -> Mapping[str, Callabl
             raise DataError(f"split {split} of {name} cannot be read ({first_line(error)})") from error
 
     return {str(split): partial(read, split) for split in tables_by_split}
+
+
+def _check_card(folder: Path, name: str) -> None:
+    """Raises: DataError where the set's card names files outside of its folder, which `datasets` would read."""
+    from huggingface_hub import DatasetCard
+
+    card, card_yaml = folder / "README.md", folder / ".huggingface.yaml"
+    cards = [card.read_text(encoding="utf-8")] if card.is_file() else []
+    cards += [f"---\n{card_yaml.read_text(encoding='utf-8')}\n---\n"] if card_yaml.is_file() else []
+    for text in cards:
+        for subset in DatasetCard(text).data.get("configs") or ():
+            for place in _texts([subset.get("data_files"), subset.get("data_dir")]):
+                if "://" in place or "::" in place or Path(place).is_absolute() or ".." in Path(place).parts:
+                    raise DataError(
+                        f"data.hub = {name}: its card reads {place!r}, which is not in the set's folder: take another "
+                        "set, or give your files by data.path"
+                    )
+
+
+def _texts(tree: Any) -> Iterator[str]:
+    """The texts in lists and the values of dicts, at any depth."""
+    if isinstance(tree, str):
+        yield tree
+    for inner in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from _texts(inner)
 
 
 def answered(ask: Callable[[], T]) -> T | Exception | None:

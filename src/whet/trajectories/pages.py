@@ -8,7 +8,7 @@ from typing import Any
 from whet.envs.formats import PARSERS
 from whet.envs.protocol import INVALID, PICTURE, Environment, EnvironmentInfo
 from whet.trajectories.format_detection import parser_name
-from whet.trajectories.records import FIRST_OBSERVATION, FIRST_REPLY, Trajectory, item_number
+from whet.trajectories.records import FIRST_OBSERVATION, FIRST_REPLY, Trajectory, item_number, score_of
 
 
 def trace_row(
@@ -36,8 +36,7 @@ def trace_row(
         if is_agent and number < len(seen):
             turn |= seen[number]
         turns.append(turn)
-    success = trajectory.success
-    score = None if success is None and trajectory.reward is None else float(success or (trajectory.reward or 0) > 0)
+    score = score_of(trajectory.reward, trajectory.success)
     return {
         "phase": "stored", "step": 0, "split": split or "stored", "environment": trajectory.environment,
         "task": trajectory.item_id, "reference": "", "answer": "", "turns": turns, "answer_score": score,

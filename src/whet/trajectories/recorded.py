@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from whet.tasks.files import DataError
 from whet.trajectories.files import ROLES, records
-from whet.trajectories.records import FIRST_OBSERVATION, environment_of
+from whet.trajectories.records import FIRST_OBSERVATION, environment_of, score_of
 
 Kind = Literal["verifiers", "agentgym", "chat"]
 KINDS: Mapping[Kind, str] = {
@@ -182,10 +182,9 @@ def _row(
     texts = [(_role(message, number, place), _text(message, place)) for number, message in enumerate(messages)]
     first = next((number for number, (role, _) in enumerate(texts) if role == "assistant"), len(texts))
     turns = [{"role": "agent" if role == "assistant" else "observation", "text": text} for role, text in texts[first:]]
-    score = success if success is not None else None if reward is None else float(reward > 0)
     return {
         "phase": "recorded", "step": 0, "answer": "", "outcome": "ok", "turns": turns, "reward": reward,
-        "question": "\n\n".join(text for _, text in texts[:first]), "answer_score": score, **fields,
+        "question": "\n\n".join(text for _, text in texts[:first]), "answer_score": score_of(reward, success), **fields,
     }  # fmt: skip
 
 

@@ -158,3 +158,13 @@ def item_number(item_id: str, named_items: Mapping[str, int] | None = None) -> i
     if not (tail.isascii() and tail.isdigit() and len(tail) < 19):
         raise EnvError(f"{item_id[:200]!r} does not end in an item's number; write names such as 'textcraft_12'")
     return int(tail)
+
+
+def score_of(reward: float | None, success: float | None) -> float | None:
+    """An episode's score for pages: its recorded success, else whether it has a reward above 0. None: neither is known.
+
+    A failure may have a reward for a part of the goal.
+    """
+    if success is not None:
+        return float(success)
+    return None if reward is None else float(reward > 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,8 +37,8 @@ class Served:
 
         Raises: WireError for a setting that the environment does not take, or that names a file of the server's.
         """
-        of_files = _of_files(self.info)
-        if named := [name for name in settings if name in of_files]:
+        files = self.info.file_settings()
+        if named := [name for name in settings if name in files]:
             raise WireError(
                 "bad_request",
                 f"{named[0]!r} names a file on the server, which a client cannot choose: start the server with "
@@ -127,12 +126,3 @@ def _served(name: str, settings: Mapping[str, Any]) -> Served:
         return Served(info.settled(settings), entry.says, name in QUICK, settings)
     except TypeError as error:
         raise EnvError(f"--set {name}: {refused_settings(info, error)}") from error
-
-
-def _of_files(info: EnvironmentInfo) -> frozenset[str]:
-    """The settings that name files: those whose annotation has a path."""
-    try:
-        parameters = inspect.signature(info.make).parameters.values()
-    except ValueError:  # some built-in makers have no signature
-        return frozenset()
-    return frozenset(parameter.name for parameter in parameters if "Path" in str(parameter.annotation))

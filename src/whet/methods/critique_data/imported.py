@@ -12,7 +12,7 @@ from whet.tasks.row_formats import DataError
 from whet.tasks.splits import question_key
 from whet.tasks.steps import StepsBy, judged_steps
 from whet.trajectories.files import read_trajectories
-from whet.trajectories.records import Trajectory
+from whet.trajectories.records import Trajectory, score_of
 from whet.types import Task
 
 
@@ -136,7 +136,7 @@ def _add_trajectory(answers: ImportedAnswers, trajectory: Trajectory, place: str
             question=observations[0],
             gold=None,
             response="\n".join(" ".join(line.split()) for line in lines),
-            right=trajectory.success if trajectory.success is not None else (trajectory.reward or 0) > 0,
+            right=bool(score_of(trajectory.reward, trajectory.success)),
             source="trajectory",
             policies={},
         )
