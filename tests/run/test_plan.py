@@ -10,11 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from whet.cli import app
+from whet.config.base import Config
 from whet.config.parts import LearningConfig
 from whet.models.policy import Policy
 from whet.models.prompts import Lengths
 from whet.models.tiny import tiny_tokenizer
-from whet.run.plan import _cache_bytes, _learning_bytes
+from whet.run.plan import _cache_bytes, _learning_bytes, step_sizes
 from whet.trainer import Update
 from whet.trainer.losses import nll_term, preference_term
 
@@ -150,3 +151,22 @@ def test_what_goes_with_the_step_and_what_a_run_is_too_short_for(schedule, says)
 def test_a_budget_of_steps_in_environments_is_said():
     asked = ("data.env=maze", "num_steps=2", "prompts_per_step=4", "max_turns=5", "max_env_steps=100")
     assert "training ends with the step that reaches 100 steps in environments" in planned("agent_grpo", *asked)
+
+
+class Step(Config):
+    prompts_per_step: int = 2
+    group_size: int = 3
+
+
+class Phase(Config):
+    step: Step = Step()
+
+
+class Deep(Config):
+    prompts_per_step: int = 4
+    phase: Phase = Phase()
+
+
+def test_the_sizes_of_steps_are_found_at_any_depth():
+    assert list(step_sizes(Deep())) == [(4, 1), (2, 3)]
+    assert list(step_sizes(Config())) == []

@@ -35,11 +35,11 @@ from whet.types import Sampling
 chains = st.builds(Chain, st.integers(0, 9), st.lists(st.sampled_from(OPERATIONS), min_size=1, max_size=12).map(tuple))
 
 
-@settings(max_examples=50)
+@settings(max_examples=100)
 @given(chains, st.integers(0, 2**32), st.sampled_from(["solve", "critique", "refine"]))
 def test_the_tokenizer_is_lossless(chain, seed, kind):
     tokenizer = tiny_tokenizer()
-    demonstration = chain_demonstration(kind, chain, CHAINS, random.Random(seed), earlier_rounds_share=0.5)
+    demonstration = chain_demonstration(kind, chain, CHAINS, random.Random(seed))
     for text in [demonstration.text, *(message["content"] for message in demonstration.messages)]:
         ids = tokenizer.encode(text, add_special_tokens=False)
         assert tokenizer.decode(ids) == text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import Any
 
 from whet.checks.findings import Finding, listed
 from whet.checks.machine import usable_cores
@@ -13,6 +12,7 @@ from whet.config.parts import SamplingConfig
 from whet.config.runs import RunConfig
 from whet.models.policy import Policy
 from whet.models.prompts import measured
+from whet.run.plan import step_sizes
 from whet.trainer.phase import Phase
 from whet.types import Task
 
@@ -96,6 +96,4 @@ def length_findings(config: RunConfig, phases: Sequence[Phase], num_train: int) 
 
 def prompts_per_step(config: Config) -> int:
     """The most problems of a step, by settings of that name at any depth. Counts as no read. 0: unknown."""
-    settings: dict[str, Any] = vars(config)
-    inner = [prompts_per_step(value) for value in settings.values() if isinstance(value, Config)]
-    return max([settings.get("prompts_per_step", 0), *inner])
+    return max((problems for problems, _ in step_sizes(config)), default=0)

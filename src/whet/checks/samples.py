@@ -75,6 +75,6 @@ def wrong_answer(right: str, others: Sequence[str]) -> str:
     return others[0]
 
 
-def common_answers(tasks: Sequence[Task], count: int = 3) -> list[str]:
-    """The most frequent answers, which a constant output would give."""
-    return [answer for answer, _ in Counter(task.answer or "" for task in tasks).most_common(count)]
+def common_answers(tasks: Sequence[Task]) -> list[str]:
+    """The three most frequent answers, which a constant output would give."""
+    return [answer for answer, _ in Counter(task.answer or "" for task in tasks).most_common(3)]

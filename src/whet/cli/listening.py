@@ -18,7 +18,7 @@ def check_secret(secret: str | None, what: str, variable: str, host: str, *, is_
         is_open: serve other machines without a secret.
     Raises: a usage error where it is no word, its variable is empty, or other machines need one.
     """
-    from whet.web import LOOPBACK
+    from whet.config.parts import LOOPBACK
 
     if secret is None and os.environ.get(variable) == "":
         raise usage(f"{variable} is set and empty: give it the {what}, or unset it")

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from whet.config import ConfigError
 from whet.config.environment_data import EnvironmentData
@@ -22,6 +22,8 @@ from whet.trajectories.function_calls import FUNCTIONS, signatures
 from whet.trajectories.published import read_published
 from whet.trajectories.tools import rules_for_tools
 from whet.types import Task
+
+T = TypeVar("T")
 
 ENVIRONMENT = "environment"
 """In a task's `info`: the name of its environment."""
@@ -166,7 +168,7 @@ def environment_task(info: EnvironmentInfo, item: int) -> Task:
     return Task(id=f"{info.name}_{item}", prompt="", info={ENVIRONMENT: info.name, ITEM: item})
 
 
-def evenly(items: Sequence[int], count: int | None) -> list[int]:
+def evenly(items: Sequence[T], count: int | None) -> list[T]:
     """`count` of the items, from all parts of the list: environments order items by difficulty. None: all."""
     if count is None or count >= len(items):
         return list(items)

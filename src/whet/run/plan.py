@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -260,7 +260,7 @@ def _cluster_lines(session: Session, phases: Sequence[Sequence[tuple[str, Update
             f"{_size(weights + caches)} ({_size(weights)} weights, {_size(caches)} keys and values); units of {unit} "
             "rollouts"
         )
-        least = _least_rollouts(config)
+        least = min((problems * rollouts for problems, rollouts in step_sizes(config)), default=0)  # 0: unknown
         if unit and least and -(-least // unit) < 2 * cluster.workers:
             lines.append(
                 f"a step has {least} rollouts, which are {-(-least // unit)} units for {cluster.workers} workers: some "
@@ -285,14 +285,14 @@ def _processes(count: int, first: int, num_gpus: int) -> str:
     return f"{processes} on GPU {first}" + (f" to {last}, one on each" if last > first else "")
 
 
-def _least_rollouts(settings: Any) -> int:
-    """The fewest rollouts of a training step, by settings of that name, at any depth. 0: unknown."""
-    counts = []
-    for part in (settings, *(value for value in vars(settings).values() if isinstance(value, Config))):
-        inner = vars(part)
-        if "prompts_per_step" in inner:
-            counts.append(inner["prompts_per_step"] * inner.get("group_size", 1))
-    return min(counts, default=0)
+def step_sizes(config: Config) -> Iterator[tuple[int, int]]:
+    """Problems of a training step and rollouts of each, by settings of these names at any depth. Counts as no read."""
+    settings = vars(config)
+    if "prompts_per_step" in settings:
+        yield settings["prompts_per_step"], settings.get("group_size", 1)
+    for value in settings.values():
+        if isinstance(value, Config):
+            yield from step_sizes(value)
 
 
 def _unique_bytes_of(policy: Policy) -> int:

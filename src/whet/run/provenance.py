@@ -162,10 +162,10 @@ def changed_versions(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
     return [f"{name} {before.get(name)} -> {after.get(name)}" for name in names if before.get(name) != after.get(name)]
 
 
-def first_few(clauses: Sequence[str], limit: int = 4) -> str:
-    """The first few clauses, for a sentence, and how many more there are."""
-    more = len(clauses) - limit
-    return "; ".join(clauses[:limit]) + (f"; and {more} more" if more > 0 else "")
+def first_few(clauses: Sequence[str]) -> str:
+    """The first four clauses, for a sentence, and how many more there are."""
+    more = len(clauses) - 4
+    return "; ".join(clauses[:4]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _inputs(config: RunConfig) -> Iterator[tuple[str, Path]]:

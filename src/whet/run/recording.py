@@ -16,7 +16,7 @@ from whet.methods.agent.base import AgentAlgorithm
 from whet.methods.agent.cloning import experts_of
 from whet.methods.agent.evolution import by_environment
 from whet.methods.agent.rollouts import AgentRollouts
-from whet.methods.environment_tasks import ENVIRONMENT
+from whet.methods.environment_tasks import ENVIRONMENT, evenly
 from whet.methods.names import POLICY
 from whet.rollout.agent import ITEM
 from whet.run.evaluate import measuring
@@ -138,7 +138,7 @@ def record(config: AgentRunConfig, settings: RecordSettings, progress: Progress)
         tasks = [
             task
             for env_tasks in by_environment(rollouts.run.tasks[settings.split]).values()
-            for task in _evenly_chosen(env_tasks, settings.num_items)
+            for task in evenly(env_tasks, settings.num_items)
         ]
         progress.begin("recording", 0, len(tasks))
         for start in range(0, len(tasks), AT_A_TIME):
@@ -150,12 +150,6 @@ def record(config: AgentRunConfig, settings: RecordSettings, progress: Progress)
         why = f": {recorded.reason}" if recorded.reason else ""
         raise RunError(f"no episode of {len(tasks)} items came to an end, and nothing was written{why}")
     return recorded
-
-
-def _evenly_chosen(tasks: Sequence[Task], count: int | None) -> Sequence[Task]:
-    if count is None or count >= len(tasks):
-        return tasks
-    return [tasks[i * len(tasks) // count] for i in range(count)]
 
 
 def _record_chunk(rollouts: AgentRollouts, tasks: Sequence[Task], settings: RecordSettings, recorded: Recorded) -> None:

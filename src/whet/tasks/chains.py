@@ -83,13 +83,11 @@ def parse_chain(text: str) -> Chain:
     return Chain(int(words[0]), operations)
 
 
-def sample_chains(
-    split: Split, seed: int, *, min_steps: int, max_steps: int, without: Sequence[Chain] = ()
-) -> Iterator[Chain]:
+def sample_chains(split: Split, seed: int, *, min_steps: int, max_steps: int) -> Iterator[Chain]:
     """An endless stream of different problems of one split. The seed is hashed with the split's name, so that
     neighbouring seeds do not overlap in anything but chance repeats."""
     rng = random.Random(f"chains/{split}/{seed}")
-    seen = {chain.text for chain in without}
+    seen: set[str] = set()
     while True:
         count = rng.randint(min_steps, max_steps)
         chain = Chain(rng.randrange(10), tuple(rng.choice(OPERATIONS) for _ in range(count)))

@@ -100,7 +100,7 @@ def textbook(misconceptions: tuple[float, float] | None = None) -> Carelessness:
 
 def chain_demonstration(
     kind: Kind, chain: Chain, prompts: Prompts, rng: random.Random, *, author: Carelessness = TEXTBOOK,
-    manner: Manner = TEXTBOOK_MANNER, earlier_rounds_share: float = EARLIER_ROUNDS_SHARE, ramble: int = 0,
+    manner: Manner = TEXTBOOK_MANNER, ramble: int = 0,
 ) -> Demonstration:  # fmt: skip
     """One row about one problem, written by a careless author.
 
@@ -109,7 +109,6 @@ def chain_demonstration(
 
     Args:
         manner: how critiques are written up.
-        earlier_rounds_share: share of critiques and refinements after earlier rounds of both.
         ramble: how many times an answer repeats each of its wrong steps.
     """
     if kind == "solve":
@@ -118,7 +117,7 @@ def chain_demonstration(
         return Demonstration(kind, tuple(messages), "", text)
     if kind == "drill":
         return _drill(len(chain.operations), prompts, author, manner, rng)
-    num_earlier = rng.randint(1, 3) if rng.random() < earlier_rounds_share else 0
+    num_earlier = rng.randint(1, 3) if rng.random() < EARLIER_ROUNDS_SHARE else 0
     rounds = [_exchange(chain, author, manner, rng) for _ in range(num_earlier + 1)]
     if kind == "refine" and rng.random() < ALARM_SHARE:
         claimed = tuple(work_out(chain, author, rng))

@@ -11,23 +11,19 @@ from whet.trajectories.format_detection import FORMAT
 from whet.trajectories.records import FIRST_REPLY, Message, Trajectory
 
 
-def convert(
-    trajectory: Trajectory, target: str, *, source: str = "react", rules: str | None = None, promise: str | None = None
-) -> Trajectory:
+def convert(trajectory: Trajectory, target: str, *, source: str = "react", rules: str | None = None) -> Trajectory:
     """The same episode with every reply written in another format. One without an action does not train any more.
 
     Args:
         target, source: names of `formats.PARSERS`.
         rules: the new first message, which describes the format. None: as it was.
-        promise: the new acknowledgement. None: as it was.
     Raises: DataError where a reply has a problem in its own format, cannot be written, or would not read back with the
         same action.
     """
     parse, parse_again = PARSERS.get(source), PARSERS.get(target)
     messages = list(trajectory.messages)
-    for position, text in ((0, rules), (1, promise)):
-        if text is not None and position < len(messages):
-            messages[position] = replace(messages[position], text=text)
+    if rules is not None and messages:
+        messages[0] = replace(messages[0], text=rules)
     for number, message in enumerate(messages):
         if message.who != "gpt" or number < FIRST_REPLY:
             continue

@@ -80,9 +80,7 @@ class Trajectory:
         return tuple(message.text for message in self.messages[FIRST_OBSERVATION:] if message.who == "human")
 
 
-def conversation(
-    rules: str, observations: Sequence[str], replies: Sequence[str], *, promise: str = PROMISE
-) -> tuple[Message, ...]:
+def conversation(rules: str, observations: Sequence[str], replies: Sequence[str]) -> tuple[Message, ...]:
     """The messages of an episode, with `loss` as published files have it.
 
     Args:
@@ -90,7 +88,7 @@ def conversation(
         replies: as the model wrote them.
     """
     assert 0 <= len(observations) - len(replies) <= 1, "an observation before every reply"
-    messages = [Message("human", rules), Message("gpt", promise, False)]
+    messages = [Message("human", rules), Message("gpt", PROMISE, False)]
     for number, observation in enumerate(observations):
         messages.append(Message("human", observation))
         messages += [Message("gpt", reply, True) for reply in replies[number : number + 1]]
