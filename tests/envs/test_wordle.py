@@ -176,6 +176,29 @@ def test_train_and_test_have_no_word_in_common():
     assert list(splits["published_test"]) == list(range(25))
 
 
+def test_another_list_is_split_by_its_own_words(tmp_path):
+    words = tmp_path / "words.txt"
+    words.write_text("\n".join(load_words(WORDS)[:60]))
+    parts = WORDLE.settled({"words": str(words)}).splits()
+    env = Wordle(words)
+
+    def drawn(split):
+        return [(env.reset(item), env._word)[1] for item in parts[split]]
+
+    train, test = drawn("train"), drawn("test")
+    assert train
+    assert test
+    assert sorted(train + test) == sorted(env.words)
+    assert parts["published_test"] == range(25)
+
+
+def test_a_list_that_is_too_short_for_two_splits(tmp_path):
+    words = tmp_path / "words.txt"
+    words.write_text("panic\n")
+    with pytest.raises(EnvError, match="too few for train and test"):
+        WORDLE.settled({"words": str(words)})
+
+
 def test_a_fork_goes_its_own_way(few):
     env = Wordle(few)
     env.reset(3)

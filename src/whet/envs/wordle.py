@@ -15,9 +15,10 @@ import random
 import string
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Observed, PublishedItems, Stepped
 from whet.seeds import seed_of
@@ -29,7 +30,7 @@ WORDS = Path(__file__).with_name("wordle.txt")
 FIRST = "Let's start Wordle!"
 NO_WORD = "invalid word"
 NUM_DRAWN = 8192
-"""Items that the splits are taken from: enough for each word of the list to be drawn."""
+"""Items that the splits are taken from: enough for each word of our list to be drawn, and some of a longer one."""
 FEW = 40
 """Possible words up to which the expert weighs every word of the list, and not only those that are possible."""
 
@@ -195,14 +196,18 @@ def _listed(things: Sequence[object], joined_by: str = "and") -> str:
     return f"{', '.join(most)} {joined_by} {last}" if most else last
 
 
-@cache
 def splits() -> Mapping[str, Sequence[int]]:
-    """Of our own list: `train` and `test` (a fifth) have no word in common, and draw each of theirs once.
+    """Of our own list."""
+    return _splits(load_words(WORDS))
+
+
+@cache
+def _splits(words: tuple[str, ...]) -> Mapping[str, Sequence[int]]:
+    """`train` and `test` (a fifth) have no word in common, and draw each of theirs once.
 
     `published_test` is AgentEval's list, of which 21 of 25 are training items in the published lists.
     """
     first: dict[str, int] = {}
-    words = load_words(WORDS)
     for item in range(NUM_DRAWN):
         first.setdefault(random.Random(item).choice(words), item)
     of_test = {word for word in words if seed_of("wordle", word) % 5 == 0}
@@ -211,6 +216,15 @@ def splits() -> Mapping[str, Sequence[int]]:
         "test": tuple(item for word, item in first.items() if word in of_test),
         "published_test": range(25),
     }
+
+
+def of_settings(settings: Mapping[str, Any]) -> EnvironmentInfo:
+    """With another list: its words, split by the same rule."""
+    words = Wordle(**settings).words
+    parts = _splits(words)
+    if not parts["train"] or not parts["test"]:
+        raise EnvError(f"{len(words)} words are too few for train and test: give wordle a longer list of words")
+    return replace(WORDLE, splits=lambda: parts)
 
 
 @cache
@@ -232,4 +246,5 @@ WORDLE = EnvironmentInfo(
     published=PublishedItems(split="published_test", is_list=True, settings=("words",)),
     parser="after_action",
     expert=expert,
+    of_settings=of_settings,
 )

@@ -189,7 +189,8 @@ def _boxed(text: str, all_boxes: list[Box]) -> Answer:
             break
         joined.insert(0, box)
     whole = ", ".join(_unboxed(box.content(text)) for box in joined)
-    before, after = text[: joined[0].start].rstrip().removesuffix(r"\$"), text[joined[-1].end :]
+    before, after = text[: joined[0].start], text[joined[-1].end :]
+    before = "" if _begins_a_line(before, after) else before.rstrip().removesuffix(r"\$")
     opening = max(before.rfind(mark) for mark in ("$", r"\[", r"\(", "\n"))
     is_line = opening < 0 or before[opening] == "\n"
     start = opening + (1 if is_line or before[opening] == "$" else 2)
@@ -202,6 +203,26 @@ def _boxed(text: str, all_boxes: list[Box]) -> Answer:
     return Answer(f"{lead} ({whole}) {after[: stop.start() if stop else 60]}", is_math=True)
 
 
+def _begins_a_line(before: str, after: str) -> bool:
+    """Whether a box begins a line of its own, so that the lines before it are no part of the answer. Mathematics may go
+    on over a line, and so may a sentence, unless a blank line ends it."""
+    paragraph = _BLANK_LINE.split(before)[-1]
+    line, is_next, indent = paragraph.rpartition("\n")
+    if indent.strip():
+        return False
+    is_open = any(paragraph.count(opening) > paragraph.count(closing) for opening, closing in _DELIMITERS)
+    num_dollars = paragraph.replace(r"\$", "").replace("$$", "$").count("$")
+    if is_open or (num_dollars % 2 and "$" in _BLANK_LINE.split(after, maxsplit=1)[0]):
+        return False
+    return not is_next or _LINE_END.search(line) is not None
+
+
+_BLANK_LINE = re.compile(r"\n[ \t]*\n")
+_DELIMITERS = ((r"\[", r"\]"), (r"\(", r"\)"), (r"\begin{", r"\end{"))
+_LINE_END = re.compile(r"[0-9)}\]$>;]\s*$")
+"""The end of a line that goes on in no other: not that of a word or an operator."""
+
+
 def _leads_in(text: str) -> bool:
     """Whether the text before a box, in its line or its mathematics, keeps the box's value. It may end with a word, a
     sign of equality, an arrow or a dash."""
@@ -212,12 +233,12 @@ def _leads_in(text: str) -> bool:
 
 
 _LEADS_IN = re.compile(
-    r"(?:^|(?<![\\A-Za-z])[A-Za-z]{2,}|(?<![0-9])[.,]|[:!?)*\"]|[=&]|[A-Za-z]\s[-\u2013\u2014]|\\(?:equiv|approx|Rightarrow|"
-    r"implies|iff|Longrightarrow|to|in|therefore|q?quad|rightarrow|longrightarrow|displaystyle|text\{[^{}]*\}|[,;:\s\\]))\s*$"
+    r"(?:^|^\s*#+|<[a-z]+>|(?<![\\A-Za-z])[A-Za-z]{2,}|(?<![0-9])[.,]|[:!?)*\"]|[=&]|[A-Za-z]\s[-\u2013\u2014]|"
+    r"\\(?:equiv|approx|Rightarrow|implies|iff|Longrightarrow|to|in|therefore|q?quad|rightarrow|longrightarrow|displaystyle|text\{[^{}]*\}|[,;:\s\\]))\s*$"
 )
 """Text that may precede a box."""
 _LEADS_OUT = re.compile(
-    r"\s*(?:$|\$|\n|\\?%|[.,;:!?*'\")](?![0-9])|\\[)\]\\]|\\(?:text|textbf|mathrm|mbox|q?quad|pmod|end|[,;\s])"
+    r"\s*(?:$|\$|\n|</[a-z]+>|\\?%|[.,;:!?*'\")](?![0-9])|\\[)\]\\]|\\(?:text|textbf|mathrm|mbox|q?quad|pmod|end|[,;\s])"
     r"|\s(?!(?:or|and|million|billion|thousand|hundred|dozen|percent\s+of|times|squared|cubed|if|but|is\s+wrong)\b)"
     r"[A-Za-z]{2}|\s[A-Za-z]\s|[\u2013\u2014(]|\s-\s[A-Za-z])"
 )

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 
 _SPACING = re.compile(r"\\(?:left|right)(?![A-Za-z])|\\[,:;! ]|\s+")
+_NOON = re.compile(r"(:[0-9]{2})([AaPp])\.?[Mm]\.?(?![A-Za-z])")
+"""The half of the day behind a time: `2:30 p.m.`, without its space."""
+_WORDS = re.compile(r"[A-Za-z]{3,}|\A[Nn][Oo]\Z")
+"""Words, whose case does not count, and not letters: 5X is not 5x."""
 _RATIO = re.compile(r"[0-9.]+(?:to[0-9.]+)+")
 _EMPHASIS = r"(?<![0-9A-Za-z)}])\*\*|\*\*(?![0-9A-Za-z({-])"  # 2**3 is a power
 DRESS = re.compile(rf"\\[()\[\]]|(?<!\\)\$|{_EMPHASIS}|`|\\displaystyle")
@@ -20,10 +24,10 @@ def _bare(text: str) -> str:
     text = DRESS.sub("", without_text_commands(text)).strip().rstrip(".").strip()
     text = _SPACING.sub(" ", re.sub(r"\\[dt]frac", r"\\frac", text))
     text = re.sub(r"(?<![0-9]) +| +(?![0-9])", "", text).strip()  # space between digits parts numbers
+    text = _NOON.sub(lambda match: f"{match[1]}{match[2].lower()}m", text)
     if _RATIO.fullmatch(text):
         text = text.replace("to", ":")
-    # Words, not letters: 5X is not 5x.
-    return text if "\\" in text else re.sub(r"[A-Za-z]{3,}", lambda match: match[0].casefold(), text)
+    return text if "\\" in text else _WORDS.sub(lambda match: match[0].casefold(), text)
 
 
 def is_prose(text: str) -> bool:

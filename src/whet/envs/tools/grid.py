@@ -95,13 +95,11 @@ class Grid:
         return replace(moved, rows=left)
 
     def sorted(self, column: int, is_descending: bool) -> Grid:
-        """With its rows in order, frozen ones apart. Numbers come before texts, and empty cells last either way."""
+        """With its rows in order, frozen ones apart. Numbers are below texts, and empty cells come last either way."""
         head, body = self.rows[: self.frozen_rows], list(enumerate(self.rows))[self.frozen_rows :]
         filled = [entry for entry in body if entry[1][column]]
         empty = [entry for entry in body if not entry[1][column]]
-        filled.sort(key=lambda entry: _order(entry[1][column]), reverse=is_descending)
-        if is_descending:  # equal rows stay in their order
-            filled.sort(key=lambda entry: _order(entry[1][column]), reverse=True)
+        filled.sort(key=lambda entry: _order(entry[1][column]), reverse=is_descending)  # equal rows keep their order
         order = [*range(len(head)), *(number for number, _ in [*filled, *empty])]
         places = {old: new for new, old in enumerate(order)}
         notes = tuple(sorted(((places[at[0]], at[1]), note) for at, note in self.notes if at[0] in places))

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from mathgrade.reading.tokens import Token, Unreadable, is_sign
+from mathgrade.reading.tokens import Token, Unreadable, is_command, is_sign
 
 Piece = tuple[str, str, bool]
 """LaTeX; its kind, for the next piece; whether a value before it multiplies it.
@@ -19,6 +19,8 @@ FUNCTIONS = {
     *("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "arccot", "sinh", "cosh", "tanh"),
     *("log", "ln", "exp", "max", "min", "gcd", "lcm", "det", "sum", "prod"),
 }
+OF_ANGLES = {"sin", "cos", "tan", "cot", "sec", "csc"}
+"""Functions whose argument may be in degrees."""
 SPELLED = {
     "pi": "pi", "infinity": "infty", "inf": "infty", "theta": "theta", "alpha": "alpha", "beta": "beta", "union": "cup",
 }  # fmt: skip
@@ -232,3 +234,17 @@ class Commands(ABC):
             raise Unreadable("a bar without a partner")
         self.at += 1
         return f"|{inside}|", "value", True
+
+    def _degree(self) -> Piece:
+        r"""The sign of degrees in `\sin 30^\circ`, as a factor."""
+        num_braces = 0
+        while is_sign(self.take(), "{"):
+            num_braces += 1
+        for _ in range(num_braces):
+            self.expect("}")
+        return r"\cdot \frac{\pi}{180}", "value", False
+
+    def _is_degree(self, at: int) -> bool:
+        while at < len(self.tokens) and is_sign(self.tokens[at], "{"):
+            at += 1
+        return at < len(self.tokens) and is_command(self.tokens[at], "circ", "degree")

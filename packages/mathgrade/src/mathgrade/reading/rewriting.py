@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mathgrade.reading.commands import FUNCTIONS, SPELLED, Piece
+from mathgrade.reading.commands import FUNCTIONS, OF_ANGLES, SPELLED, Piece
 from mathgrade.reading.numerals import Numerals
 from mathgrade.reading.phrases import MODIFIERS, known
 from mathgrade.reading.tokens import Token, Unreadable, is_command, is_sign, words_of
@@ -33,6 +33,8 @@ class Rewriter(Numerals):
         super().__init__(tokens)
         self.nouns = nouns
         self._depth = 0
+        self._of_angle = False
+        """Inside the argument of a function of angles: degrees are a factor there, and elsewhere the answer's unit."""
 
     def side(self) -> str:
         latex = self.sequence(frozenset())
@@ -50,6 +52,7 @@ class Rewriter(Numerals):
         before = ""
         opened: int | None = None
         """The start of a function's argument without brackets."""
+        outer = self._of_angle
         while self.at < len(self.tokens):
             token = self.tokens[self.at]
             if self._closes(token, closers) or (not closers and self._is_tail(token, before)):
@@ -58,17 +61,18 @@ class Rewriter(Numerals):
             piece, after, joins = self._next(token, before, bool(closers))
             if opened is not None and len(out) > opened and (after in ("operator", "function") or piece == ","):
                 _close_argument(out, opened)
-                opened = None
+                opened, self._of_angle = None, outer
             if joins and before == "value":
                 out.append(r"\cdot ")
             out.append(piece)
             if after == "function":
-                opened = len(out)
+                opened, self._of_angle = len(out), token.text in OF_ANGLES
             elif opened == len(out) - 1 and is_sign(self.tokens[start], "(") and not self._is_powered():
-                opened = None
+                opened, self._of_angle = None, outer
             before = after
         if opened is not None:
             _close_argument(out, opened)
+        self._of_angle = outer
         if before == "operator":
             raise Unreadable("it ends with an operator")
         self._depth -= 1
@@ -90,8 +94,8 @@ class Rewriter(Numerals):
             return after is None or following is None or following.text != "of" or after.kind != "number"
         if token.kind in ("text", "currency"):
             return True
-        if is_sign(token, "^") and following is not None and self._is_degree(self.at + 1):
-            return True
+        if is_sign(token, "^") and self._is_degree(self.at + 1):
+            return not self._of_angle
         if is_command(token, "circ", "degree", "percent"):
             return True
         if token.kind == "word":
@@ -124,11 +128,6 @@ class Rewriter(Numerals):
             return False
         is_word = token.text in "ak" and following is not None and following.kind == "word"
         return is_word or unit_of(token.text) is not None
-
-    def _is_degree(self, at: int) -> bool:
-        while at < len(self.tokens) and is_sign(self.tokens[at], "{"):
-            at += 1
-        return at < len(self.tokens) and is_command(self.tokens[at], "circ", "degree")
 
     def _next(self, token: Token, before: str, inside: bool) -> Piece:
         """Takes the next piece.
@@ -170,6 +169,8 @@ class Rewriter(Numerals):
         if text == "^":
             if before not in ("value", "letter"):
                 raise Unreadable("a power of nothing")
+            if self._of_angle and self._is_degree(self.at):
+                return self._degree()
             return self._power(), "value", False
         if text == "!":
             following = self.peek()

@@ -5,13 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from math_verify import verify
-from sympy import Expr, Float, Integer, Interval, MatrixBase, Rational, Set, Tuple, Union, preorder_traversal
+from sympy import Expr, Float, I, Integer, Interval, MatrixBase, Rational, Set, Tuple, Union, preorder_traversal
 from sympy import FiniteSet as SympyFiniteSet
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 
 def equal(gold: Any, answer: Any) -> bool:
+    """Whether two expressions are equal, with `i` as a letter like others or as the imaginary unit."""
+    if _equal(gold, answer):
+        return True
+    units = [with_imaginary_unit(value) for value in (gold, answer)]
+    return units != [gold, answer] and _equal(*units)
+
+
+def with_imaginary_unit(value: Any) -> Any:
+    """The expression with I for the letter i, which Math-Verify takes for a variable."""
+    if not isinstance(value, Expr):
+        return value
+    return value.subs({symbol: I for symbol in value.free_symbols if str(symbol) == "i"})
+
+
+def _equal(gold: Any, answer: Any) -> bool:
     """Math-Verify's judgement of two expressions, made relative where it is absolute.
 
     Sums of decimals and fractions, which Math-Verify rounds, are exact. Below 0.1 six digits count, not six places.
