@@ -465,12 +465,13 @@ AGENTEVOL = System(
         ),
         Claim(
             says="From a converged base, rounds beat cloning the demonstrations longer.",
+            short="rounds from a converged clone, over more cloning",
             env="TextCraft of depth 1 and 2; the expert shows half of the items, and the others are explored",
             budget="expert calls, and updates: of the last round, and of all phases",
             result="agent_evol_worlds",
             premise=_converged_base,
             leads=_of_rounds,
-            reason="see the arms ([study](agentevol.md))",
+            reason="see the arms ([study](agentevol.md#from-a-converged-base))",
         ),
         Claim(
             says="In four environments at once, rounds beat cloning the demonstrations longer.",
