@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -353,7 +354,7 @@ def _scale(config: RunConfig, run: Path | None, strategy: str, budget: str, more
         if levels := level_table(record):
             out.print(levels)
     if run is not None:
-        kept = f"kept in {escape(str(run / 'eval'))}; `whet report {escape(str(run))}` draws the curves"
+        kept = f"kept in {escape(str(run / 'eval'))}; `whet report {escape(shlex.quote(str(run)))}` draws the curves"
         out.print(kept, soft_wrap=True, highlight=False)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -576,7 +577,7 @@ class Loop:
             assert self.last_saved is not None, "it was saved before"
             raise Stopped(self.last_saved)
         if self._stop_reason:
-            run = self.folder.path
+            run = shlex.quote(str(self.folder.path))
             raise RunError(
                 f"{self._stop_reason}. Saved: `whet report {run}` shows it, `whet resume {run}` goes on, until another "
                 "such finding"

@@ -5,6 +5,7 @@ A phase is data and callables. A method makes it when its turn has come.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,5 +106,6 @@ class Stopped(WhetError):
     exit_code = 130
 
     def __init__(self, saved: Path) -> None:
-        super().__init__(f"stopped and saved in {saved}; `whet resume {saved.parents[1]}` goes on")
+        run = shlex.quote(str(saved.parents[1]))
+        super().__init__(f"stopped and saved in {saved}; `whet resume {run}` goes on")
         self.saved = saved
