@@ -14,7 +14,9 @@ Piece = tuple[str, str, bool]
 Kinds are "" (nothing), "operator", "function" (one that waits for its argument), "letter" (a variable) and "value"
 (anything else that can be multiplied)."""
 
-CAPITAL_E = r"\text{capitalE}"
+_SPELLED_LETTERS = {"E": r"\text{capitalE}", "I": r"\text{capitalI}", "d": r"\text{smalld}"}
+r"""Letters that are written as words, as is `e` with a subscript. The parser would read E as e, I as the imaginary unit
+without its power or subscript, and `d\cdot b` as one name."""
 FUNCTIONS = {
     *("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "arccot", "sinh", "cosh", "tanh"),
     *("log", "ln", "exp", "max", "min", "gcd", "lcm", "det", "sum", "prod"),
@@ -51,6 +53,19 @@ _ENGLISH = frozenset(
 _ENVIRONMENTS = {"pmatrix", "bmatrix", "matrix", "vmatrix", "array"}
 
 
+def with_spelled_letters(letter: str) -> str:
+    """A letter as LaTeX that latex2sympy reads as a variable."""
+    return _SPELLED_LETTERS.get(letter, letter)
+
+
+def without_spelled_letters(latex: str) -> str:
+    """LaTeX with the letters as they were."""
+    return _SPELLED_WORD.sub(lambda match: match[1], latex)
+
+
+_SPELLED_WORD = re.compile(r"\\text\{(?:capital|small)([A-Za-z])\}")
+
+
 class Commands(ABC):
     """A cursor over tokens, and what to do with those that have a name."""
 
@@ -84,11 +99,8 @@ class Commands(ABC):
     def _letter(self, token: Token) -> Piece:
         self.take()
         self.letters = True
-        latex = token.text + self._subscript()
-        if latex == "E":  # which SymPy writes for e
-            latex = CAPITAL_E
-        elif latex.startswith("E_"):  # latex2sympy takes it for the E of 1E5
-            latex = rf"\text{{{re.sub('[^A-Za-z0-9]', '', latex)}}}"
+        subscript = self._subscript()
+        latex = (r"\text{smalle}" if token.text == "e" and subscript else with_spelled_letters(token.text)) + subscript
         following = self.peek()
         if following is not None and is_sign(following, "'"):
             raise Unreadable("a prime")
@@ -105,7 +117,7 @@ class Commands(ABC):
             return ""
         self.at += 1
         token = self.peek()
-        inside = re.sub(r"[^A-Za-z0-9,+-]", "", self.argument())
+        inside = re.sub(r"[^A-Za-z0-9,+-]", "", without_spelled_letters(self.argument()))
         if not inside or token is None:
             raise Unreadable("an empty subscript")
         return f"_{{{inside}}}"
@@ -123,7 +135,7 @@ class Commands(ABC):
             raise Unreadable(f"nothing accounts for {token.text!r}")
         self.take()
         self.letters = True
-        return r"\cdot ".join(token.text) + self._subscript(), "letter", False
+        return r"\cdot ".join(map(with_spelled_letters, token.text)) + self._subscript(), "letter", False
 
     def _text(self, token: Token, before: str) -> Piece:
         r"""`\mathrm{lcm}`, `\text{E}`, `\text{Area}` where mathematics may stand."""
@@ -134,7 +146,7 @@ class Commands(ABC):
             raise Unreadable(f"nothing accounts for {token.text!r}")
         self.take()
         self.letters = True
-        latex = token.text if len(token.text) == 1 else rf"\text{{{token.text}}}"
+        latex = with_spelled_letters(token.text) if len(token.text) == 1 else rf"\text{{{token.text}}}"
         return latex + self._subscript(), "letter", False
 
     def _environment(self, token: Token) -> Piece:
