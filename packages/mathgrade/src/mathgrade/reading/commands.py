@@ -14,9 +14,16 @@ Piece = tuple[str, str, bool]
 Kinds are "" (nothing), "operator", "function" (one that waits for its argument), "letter" (a variable) and "value"
 (anything else that can be multiplied)."""
 
-_SPELLED_LETTERS = {"E": r"\text{capitalE}", "I": r"\text{capitalI}", "d": r"\text{smalld}"}
+_SPELLED_LETTERS = {
+    "E": r"\text{capitalE}",
+    "I": r"\text{capitalI}",
+    "d": r"\text{smalld}",
+    r"\gamma": r"\text{smallgamma}",
+    r"\Gamma": r"\text{capitalgamma}",
+}
 r"""Letters that are written as words, as is `e` with a subscript. The parser would read E as e, I as the imaginary unit
-without its power or subscript, and `d\cdot b` as one name."""
+without its power or subscript, `d\cdot b` as one name, and a gamma as a function."""
+_E_WITH_SUBSCRIPT = r"\text{smalle}"
 FUNCTIONS = {
     *("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "arccot", "sinh", "cosh", "tanh"),
     *("log", "ln", "exp", "max", "min", "gcd", "lcm", "det", "sum", "prod"),
@@ -60,10 +67,9 @@ def with_spelled_letters(letter: str) -> str:
 
 def without_spelled_letters(latex: str) -> str:
     """LaTeX with the letters as they were."""
-    return _SPELLED_WORD.sub(lambda match: match[1], latex)
-
-
-_SPELLED_WORD = re.compile(r"\\text\{(?:capital|small)([A-Za-z])\}")
+    for letter, spelled in (*_SPELLED_LETTERS.items(), ("e", _E_WITH_SUBSCRIPT)):
+        latex = latex.replace(spelled, letter)
+    return latex
 
 
 class Commands(ABC):
@@ -100,7 +106,7 @@ class Commands(ABC):
         self.take()
         self.letters = True
         subscript = self._subscript()
-        latex = (r"\text{smalle}" if token.text == "e" and subscript else with_spelled_letters(token.text)) + subscript
+        latex = (_E_WITH_SUBSCRIPT if token.text == "e" and subscript else with_spelled_letters(token.text)) + subscript
         following = self.peek()
         if following is not None and is_sign(following, "'"):
             raise Unreadable("a prime")
@@ -186,7 +192,7 @@ class Commands(ABC):
             return self._function(name)
         if name in LETTERS:
             self.letters = True
-            return rf"\{name} ".rstrip() + (self._subscript() or " "), "letter", False
+            return with_spelled_letters(rf"\{name}") + (self._subscript() or " "), "letter", False
         if name in _CONSTANTS:
             return rf"\{name} ", "letter", False
         if name in _SETS:
