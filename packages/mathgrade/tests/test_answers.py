@@ -148,6 +148,11 @@ def test_what_nothing_accounts_for_is_refused(text: str) -> None:
         read(text)
 
 
+def test_votes_count_letters_as_they_were_written() -> None:
+    replies = (r"\boxed{E_1 + d_2 + I}", r"\boxed{x_E}", r"\boxed{I = 5, d = 3}")
+    assert [extract(reply) for reply in replies] == ["E_{1}+d_{2}+I", "x_{E}", "I=5, d=3"]
+
+
 def test_letters_are_units_in_text_and_variables_in_mathematics() -> None:
     assert read("5 m").members[0].unit == UNITS["m"]
     assert read("$5m$").members[0].sides == ("5m",)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from mathgrade.reading.commands import CAPITAL_E
+from mathgrade.reading.commands import without_spelled_letters
 from mathgrade.reading.members import Member, members_of
 from mathgrade.reading.numbers import number, plain
 from mathgrade.reading.spelled import begins_spelled
@@ -49,8 +49,8 @@ def _shown(member: Member, *, is_named: bool) -> str:
     value = number(latex)
     shown = latex.replace(" ", "") if value is None else plain(value)
     name = f"{member.name}=".replace(" ", "") if is_named and member.name else ""
-    shown = shown.replace(CAPITAL_E, "E")
-    return f"{name}{shown}" if member.base is None else f"{name}{shown}_{member.base}"
+    shown = without_spelled_letters(f"{name}{shown}")
+    return shown if member.base is None else f"{shown}_{member.base}"
 
 
 def read(text: str, *, math: bool = False, nouns: frozenset[str] = frozenset(), is_reference: bool = False) -> Reading:

@@ -14,7 +14,16 @@ Piece = tuple[str, str, bool]
 Kinds are "" (nothing), "operator", "function" (one that waits for its argument), "letter" (a variable) and "value"
 (anything else that can be multiplied)."""
 
-CAPITAL_E = r"\text{capitalE}"
+_SPELLED_LETTERS = {
+    "E": r"\text{capitalE}",
+    "I": r"\text{capitalI}",
+    "d": r"\text{smalld}",
+    r"\gamma": r"\text{smallgamma}",
+    r"\Gamma": r"\text{capitalgamma}",
+}
+r"""Letters that are written as words, as is `e` with a subscript. The parser would read E as e, I as the imaginary unit
+without its power or subscript, `d\cdot b` as one name, and a gamma as a function."""
+_E_WITH_SUBSCRIPT = r"\text{smalle}"
 FUNCTIONS = {
     *("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "arccot", "sinh", "cosh", "tanh"),
     *("log", "ln", "exp", "max", "min", "gcd", "lcm", "det", "sum", "prod"),
@@ -51,6 +60,18 @@ _ENGLISH = frozenset(
 _ENVIRONMENTS = {"pmatrix", "bmatrix", "matrix", "vmatrix", "array"}
 
 
+def with_spelled_letters(letter: str) -> str:
+    """A letter as LaTeX that latex2sympy reads as a variable."""
+    return _SPELLED_LETTERS.get(letter, letter)
+
+
+def without_spelled_letters(latex: str) -> str:
+    """LaTeX with the letters as they were."""
+    for letter, spelled in (*_SPELLED_LETTERS.items(), ("e", _E_WITH_SUBSCRIPT)):
+        latex = latex.replace(spelled, letter)
+    return latex
+
+
 class Commands(ABC):
     """A cursor over tokens, and what to do with those that have a name."""
 
@@ -84,11 +105,8 @@ class Commands(ABC):
     def _letter(self, token: Token) -> Piece:
         self.take()
         self.letters = True
-        latex = token.text + self._subscript()
-        if latex == "E":  # which SymPy writes for e
-            latex = CAPITAL_E
-        elif latex.startswith("E_"):  # latex2sympy takes it for the E of 1E5
-            latex = rf"\text{{{re.sub('[^A-Za-z0-9]', '', latex)}}}"
+        subscript = self._subscript()
+        latex = (_E_WITH_SUBSCRIPT if token.text == "e" and subscript else with_spelled_letters(token.text)) + subscript
         following = self.peek()
         if following is not None and is_sign(following, "'"):
             raise Unreadable("a prime")
@@ -105,7 +123,7 @@ class Commands(ABC):
             return ""
         self.at += 1
         token = self.peek()
-        inside = re.sub(r"[^A-Za-z0-9,+-]", "", self.argument())
+        inside = re.sub(r"[^A-Za-z0-9,+-]", "", without_spelled_letters(self.argument()))
         if not inside or token is None:
             raise Unreadable("an empty subscript")
         return f"_{{{inside}}}"
@@ -123,7 +141,7 @@ class Commands(ABC):
             raise Unreadable(f"nothing accounts for {token.text!r}")
         self.take()
         self.letters = True
-        return r"\cdot ".join(token.text) + self._subscript(), "letter", False
+        return r"\cdot ".join(map(with_spelled_letters, token.text)) + self._subscript(), "letter", False
 
     def _text(self, token: Token, before: str) -> Piece:
         r"""`\mathrm{lcm}`, `\text{E}`, `\text{Area}` where mathematics may stand."""
@@ -134,7 +152,7 @@ class Commands(ABC):
             raise Unreadable(f"nothing accounts for {token.text!r}")
         self.take()
         self.letters = True
-        latex = token.text if len(token.text) == 1 else rf"\text{{{token.text}}}"
+        latex = with_spelled_letters(token.text) if len(token.text) == 1 else rf"\text{{{token.text}}}"
         return latex + self._subscript(), "letter", False
 
     def _environment(self, token: Token) -> Piece:
@@ -174,7 +192,7 @@ class Commands(ABC):
             return self._function(name)
         if name in LETTERS:
             self.letters = True
-            return rf"\{name} ".rstrip() + (self._subscript() or " "), "letter", False
+            return with_spelled_letters(rf"\{name}") + (self._subscript() or " "), "letter", False
         if name in _CONSTANTS:
             return rf"\{name} ", "letter", False
         if name in _SETS:

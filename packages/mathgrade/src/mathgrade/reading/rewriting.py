@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mathgrade.reading.commands import FUNCTIONS, OF_ANGLES, SPELLED, Piece
+from mathgrade.reading.commands import FUNCTIONS, OF_ANGLES, SPELLED, Piece, with_spelled_letters
 from mathgrade.reading.numerals import Numerals
 from mathgrade.reading.phrases import MODIFIERS, known
 from mathgrade.reading.tokens import Token, Unreadable, is_command, is_sign, words_of
@@ -274,7 +274,7 @@ class Rewriter(Numerals):
         if token.kind == "word":
             self.tokens[self.at] = replace(token, text=token.text[1:], kind="word" if len(token.text) > 2 else "letter")
             self.letters = True
-            return token.text[0]
+            return with_spelled_letters(token.text[0])
         if token.kind in ("letter", "command") or is_sign(token, "-"):
             if token.kind == "sign":
                 self.at += 1

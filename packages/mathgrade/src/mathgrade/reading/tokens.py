@@ -49,6 +49,8 @@ _SYMBOLS = {
 }  # fmt: skip
 """Characters with a LaTeX command of the same meaning."""
 _SYMBOL = re.compile("|".join(map(re.escape, _SYMBOLS)))
+_ROOT = re.compile(r"(?:√|(?<![\\A-Za-z])sqrt)[ ]?([0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?)")
+r"""A root of the whole number behind it, as without LaTeX: √45 is 3√5, and `\sqrt 45` is √4 times 5, as in TeX."""
 _FRACTIONS = {
     "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5), "⅘": (4, 5),
     "⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8), "⅑": (1, 9),
@@ -102,6 +104,7 @@ def tokenize(text: str, *, math: bool) -> list[Token]:
         raise Unreadable("it is struck out, or a part of it")
     text = _FRACTION.sub(_fraction, text)
     text = _POWER.sub(lambda match: f"^{{{match[0].translate(_LEVEL).removeprefix('+')}}}", text)
+    text = _ROOT.sub(r"\\sqrt{\1}", text)
     text = _SYMBOL.sub(lambda match: _SYMBOLS[match[0]], text.translate(_SAME))
     text = re.sub(r"(?<=[0-9])\s+[xX]\s+(?=[0-9])", r"\\times ", text)  # 3 x 5
     tokens: list[Token] = []

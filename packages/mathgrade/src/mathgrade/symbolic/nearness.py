@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from math_verify import verify
-from sympy import Expr, Float, I, Integer, Interval, MatrixBase, Rational, Set, Tuple, Union, preorder_traversal
+from sympy import Expr, Float, I, Integer, Interval, MatrixBase, Rational, Set, Symbol, Tuple, Union, preorder_traversal
 from sympy import FiniteSet as SympyFiniteSet
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
+
+from mathgrade.reading.commands import LETTERS
 
 
 def equal(gold: Any, answer: Any) -> bool:
@@ -17,6 +19,11 @@ def equal(gold: Any, answer: Any) -> bool:
         return True
     units = [with_imaginary_unit(value) for value in (gold, answer)]
     return units != [gold, answer] and _equal(*units)
+
+
+def is_word(symbol: Symbol) -> bool:
+    """Whether a symbol is a word, such as East, whose case does not count."""
+    return str(symbol).isalpha() and len(str(symbol)) > 2 and str(symbol) not in LETTERS
 
 
 def with_imaginary_unit(value: Any) -> Any:
@@ -31,6 +38,9 @@ def _equal(gold: Any, answer: Any) -> bool:
 
     Sums of decimals and fractions, which Math-Verify rounds, are exact. Below 0.1 six digits count, not six places.
     """
+    if isinstance(gold, Symbol) and isinstance(answer, Symbol):  # Math-Verify ignores the case of letters too
+        one, other = (str(symbol).casefold() if is_word(symbol) else str(symbol) for symbol in (gold, answer))
+        return one == other
     if verify([gold], [answer], allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True):
         return agrees(gold, answer)
     if not (is_number(gold) and is_number(answer) and has_decimals(gold, answer)):
