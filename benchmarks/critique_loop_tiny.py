@@ -35,7 +35,7 @@ from typing import Any
 import critique_data_tiny
 import critique_votes_tiny
 import self_talk_tiny
-from study import arguments, cell, machine, minus, rows_of, train, write
+from study import RESULTS, arguments, cell, machine_now, minus, rows_of, train, write
 
 Row = Mapping[str, float | None]
 Rounds = Sequence[Mapping[str, float]]
@@ -152,7 +152,8 @@ def whole(found: Mapping[str, Any]) -> str:
         lines += ["", f"## {title}", "", *own]
     hours = ", ".join(f"{part} {hours:.1f}" for part, hours in found["hours"].items())
     lines += ["", f"Hours of runs, one thread each: {hours}.", ""]
-    lines += [f"`{found['command']}`. Machine: {json.dumps(found['machine'])}.", ""]
+    machines = "; ".join(f"{part} {json.dumps(machine)}" for part, machine in found["machines"].items())
+    lines += [f"`{found['command']}`. Machines: {machines}.", ""]
     return "\n".join(lines)
 
 
@@ -178,17 +179,19 @@ def main() -> None:
         if part in chosen.only and not chosen.collect:
             run_part(part, chosen)
     places = [chosen.root / f"seed{seed}" for seed in chosen.seeds]
-    parts: dict[str, Any] = {}
-    hours: dict[str, float] = {}
-    for part, (_, module) in PARTS.items():
+    file = RESULTS / f"{chosen.name}.json"
+    found = json.loads(file.read_text()) if file.exists() else {"parts": {}, "hours": {}, "machines": {}}
+    for part, (_, module) in PARTS.items():  # what is not in this folder stays as it is
         if all((place / f"{part}.done").exists() for place in places):
-            parts[part] = module.collect(places)
-            hours[part] = sum(sum(map(int, (place / f"{part}.seconds").read_text().split())) for place in places) / 3600
-    result = {
-        "command": chosen.command, "seeds": list(chosen.seeds), "machine": machine(places[0] / LOOP), "hours": hours,
-        "parts": parts,
-    }  # fmt: skip
-    write(chosen.name, result, whole(result))
+            found["parts"][part] = module.collect(places)
+            found["hours"][part] = sum(map(seconds_in, (place / f"{part}.seconds" for place in places))) / 3600
+            found["machines"][part] = machine_now()
+    found |= {"command": chosen.command, "seeds": list(chosen.seeds)}
+    write(chosen.name, found, whole(found))
+
+
+def seconds_in(file: Path) -> int:
+    return sum(map(int, file.read_text().split()))
 
 
 if __name__ == "__main__":
