@@ -16,6 +16,7 @@ from support.env_server import Wire, env_server, wild
 from whet.cli import app as commands
 from whet.envs import EnvError
 from whet.envs.server.served import served_environments
+from whet.envs.wordle import WORDS, load_words
 
 TOKEN = "a-token-of-this-test"
 
@@ -142,12 +143,12 @@ def test_a_client_sets_no_file_of_the_server(wire, tmp_path):
 
 
 def test_settings_of_the_server_reach_every_wire(tmp_path):
-    words = tmp_path / "words.txt"
-    words.write_text("crane\nslate\n")
+    words, few = tmp_path / "words.txt", list(load_words(WORDS)[:40])
+    words.write_text("\n".join(few))
     with env_server("wordle", own={"wordle": {"words": str(words)}}) as (address, _):
         id = httpx.post(f"{address}/agentgym/wordle/create").json()["id"]
         vocabulary = httpx.get(f"{address}/agentgym/wordle/filtered_vocab", params={"id": id}).json()
-        assert vocabulary == ["crane", "slate"]
+        assert vocabulary == few
         assert Wire(address).begin("wordle")
     for own in ({"wordle": {"wrds": 3}}, {"maze": {}}, {"wordle": {"words": "nowhere.txt"}}):
         with pytest.raises(EnvError, match=r"wordle|maze|nowhere"):
