@@ -18,7 +18,7 @@ from whet.errors import RunError
 from whet.run import launch, provenance, start
 from whet.run_folder.files import write_atomic
 from whet.run_folder.folder import RunFolder
-from whet.run_folder.logs import Logs
+from whet.run_folder.logs import LOGS, Logs
 from whet.trainer.buffers import Store
 from whet.trainer.checkpoint import MANIFEST, damage, load_state, newest_first, newest_whole, save_checkpoint
 from whet.trainer.local import trainer_of
@@ -450,6 +450,21 @@ def test_rewinding_never_lengthens_a_file(tmp_path):
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n{"step": 2}\n{"step": 3}\n'
     assert (tmp_path / "traces/a.jsonl").read_text() == '{"step": 1}\n'
     assert not (tmp_path / "traces/b.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_step_that_is_made_again_is_in_each_log_once(name, tmp_path):
+    (tmp_path / "traces").mkdir()
+    logs = Logs(tmp_path)
+    logs.append(name, {"step": 1})
+    marks = logs.marks()
+    logs.append(name, {"step": 2})  # then the run is killed
+    again = Logs(tmp_path)
+    again.rewind(marks)
+    again.append(name, {"step": 2})
+    assert [row["step"] for row in again.rows(name)] == [1, 2]
+    again.rewind({})
+    assert not (tmp_path / name).exists()
 
 
 def test_a_log_altered_while_the_run_goes_on_is_a_sentence(tmp_path):

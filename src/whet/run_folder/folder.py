@@ -24,7 +24,7 @@ from whet.distribution import version
 from whet.errors import RunError
 from whet.files import ASIDE, write_link
 from whet.run_folder.files import BEST, TRACKING, check_places, disk_error, write_atomic
-from whet.run_folder.logs import EVENTS, Logs
+from whet.run_folder.logs import EVENTS, LOGS, Logs
 from whet.types import shortened
 
 ROUNDS = "rounds.json"
@@ -37,12 +37,10 @@ FILES = (
     "config.yaml",
     "env.json",
     "report_spec.json",
-    "metrics.jsonl",
+    *LOGS,
     "events.jsonl",
     "summary.json",
     "report.html",
-    "answers.jsonl",
-    "arrivals.jsonl",
     "stalls.txt",
     ROUNDS,
     SELF_TALK,

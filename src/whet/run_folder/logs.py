@@ -19,6 +19,8 @@ from whet.run_folder.files import as_bytes, disk_error, write_atomic
 
 EVENTS = "events.jsonl"
 """The log of events. It belongs to no checkpoint and is never cut, as it records what happened."""
+LOGS = ("metrics.jsonl", "answers.jsonl", "arrivals.jsonl", "async.jsonl")
+"""The logs of steps, beside those of traces."""
 Mark = Mapping[str, Any]
 """`bytes` and `sha256` of a log at a checkpoint."""
 
@@ -105,8 +107,7 @@ class Logs:
         """Cut the logs back to these marks. Logs without a mark did not exist then, and are deleted. One that does not
         reach its mark is cut to its last whole line."""
         self.close()
-        named = [self.root / name for name in ("metrics.jsonl", "answers.jsonl", "arrivals.jsonl")]
-        for path in [*named, *(self.root / "traces").glob("*.jsonl")]:
+        for path in [*(self.root / name for name in LOGS), *(self.root / "traces").glob("*.jsonl")]:
             name = str(path.relative_to(self.root))
             try:
                 if name not in marks:
