@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from whet.grading.verdicts import parse_verdict
 from whet.rollout.driver import Rollout, together
@@ -87,15 +87,18 @@ class CritiqueRound:
             return _ended(task, segments, Failure(kind="grader_error", reason=reason))
         return _ended(task, segments, failure if len(segments) == 1 else None)
 
-    async def _survived(self, task: Task, make: Callable[[int], Rollout[list[Segment]]], **counting: Any) -> Part:
-        """Roll out a part. Without retries a fault is raised, and a failed grading stays.
-
-        Args:
-            counting: `number` and `is_counted`, as in `Retries.part`.
-        """
+    async def _survived(
+        self,
+        task: Task,
+        make: Callable[[int], Rollout[list[Segment]]],
+        *,
+        number: int | None = None,
+        is_counted: bool = True,
+    ) -> Part:
+        """As `Retries.part`. Without retries a fault is raised, and a failed grading stays."""
         if self.retries is None:
             return Part(await make(0), None)
-        return await self.retries.part(task, make, **counting)
+        return await self.retries.part(task, make, number=number, is_counted=is_counted)
 
     # --- its parts, which other rollouts may use one by one -----------------------------------------------------------
 

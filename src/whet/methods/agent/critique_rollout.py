@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import fsum
-from typing import Any, Literal
+from typing import Literal
 
 from whet.grading.verdicts import parse_verdict
 from whet.rollout.agent import Agent
@@ -78,15 +78,18 @@ class AgentCritique:
             return Episode(task=task, segments=tuple(segments), outcome=lost.kind, reason=lost.reason)
         return Episode(task=task, segments=tuple(segments))
 
-    async def _survived(self, task: Task, make: Callable[[int], Rollout[list[Segment]]], **counting: Any) -> Part:
-        """Roll out a part. Without retries a fault is raised.
-
-        Args:
-            counting: `number` and `is_counted`, as in `Retries.part`.
-        """
+    async def _survived(
+        self,
+        task: Task,
+        make: Callable[[int], Rollout[list[Segment]]],
+        *,
+        number: int | None = None,
+        is_counted: bool = True,
+    ) -> Part:
+        """As `Retries.part`. Without retries a fault is raised."""
         if self.retries is None:
             return Part(await make(0), None)
-        return await self.retries.part(task, make, **counting)
+        return await self.retries.part(task, make, number=number, is_counted=is_counted)
 
     async def _first(self, task: Task, sample: int, attempt: int) -> list[Segment]:
         return await self._attempted(task, sample, again=_which("first", attempt) if attempt else "")

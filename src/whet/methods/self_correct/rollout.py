@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from typing import Literal, get_args
 
 from whet.methods.self_correct.records import (
@@ -57,7 +56,12 @@ class _Version:
     @property
     def leading_checks(self) -> list[Piece]:
         """Those of the steps before the first without one, so that the n-th is of the n-th step."""
-        return [check for check in takewhile(bool, self.checks) if check]
+        found: list[Piece] = []
+        for check in self.checks:
+            if check is None:
+                break
+            found.append(check)
+        return found
 
     @property
     def is_right(self) -> bool:
