@@ -362,6 +362,13 @@ def test_top_p_keeps_the_smallest_sufficient_set(top_p, kept):
     torch.testing.assert_close(logprobs.exp(), torch.tensor([0.1, 0.3, 0.6])[tokens])
 
 
+def test_a_top_p_that_float32_rounds_to_zero_keeps_the_likeliest_token(random_policy):
+    engine = LocalEngine(random_policy)
+    replies = engine.generate(requests_for(random_policy, TEXTS, top_p=1e-300))
+    expected = engine.generate(requests_for(random_policy, TEXTS, temperature=0.0))
+    assert [reply.tokens for reply in replies] == [reply.tokens for reply in expected]
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
 def test_a_reply_that_goes_on_after_a_pause_is_the_one_without_it(every_runner, temperature, make_engine):
     engine = make_engine(every_runner)

@@ -183,12 +183,14 @@ def test_a_model_that_cannot_be_packed_is_refused(random_policy):
 
 def test_auto_goes_by_instructions_family_width_and_place(random_policy, monkeypatch):
     wide = Shape("llama", 576, is_float32_on_cpu=True)
-    monkeypatch.setattr(products_module, "instructions", lambda: ("amx_bf16",))
+    for has in BFLOAT16:
+        monkeypatch.setattr(products_module, "instructions", lambda has=has: (has, "avx2"))
+        assert chosen([wide]) == "bfloat16"
     assert chosen([wide]) == chosen([wide, replace(wide, model_type="qwen2")]) == "bfloat16"
     for other in (replace(wide, width=512), replace(wide, model_type="qwen3"), replace(wide, is_float32_on_cpu=False)):
         assert chosen([wide, other]) == "float32"
     assert chosen([]) == "float32"
-    monkeypatch.setattr(products_module, "instructions", lambda: ("avx512_bf16", "avx2"))
+    monkeypatch.setattr(products_module, "instructions", lambda: ("avx512_vnni", "avx2"))
     assert chosen([wide]) == "float32"
     config = random_policy.causal_lm.config
     assert shape_of(random_policy) == Shape("qwen2", config.hidden_size, is_float32_on_cpu=True)

@@ -13,7 +13,7 @@ from support.rows import row_of
 from whet.models import scoring
 from whet.models import scoring as scoring_head
 from whet.models.fused import FusedDecoder
-from whet.models.lean import CausalRows, LeanDecoder, RMSNorm, steady_positions
+from whet.models.lean import CausalRows, LeanDecoder, RMSNorm, SwiGLU, steady_positions
 from whet.models.policy import Policy
 from whet.models.scoring import ChunkedLogprobs, micro_batches, token_logprobs
 
@@ -85,6 +85,18 @@ def test_the_norms_gradient_is_its_derivative():
     weight = torch.randn(5, dtype=torch.float64, requires_grad=True)
     torch.testing.assert_close(RMSNorm.apply(x, weight, 0.1), torch.nn.functional.rms_norm(x, (5,), weight, 0.1))
     assert torch.autograd.gradcheck(lambda x, w: RMSNorm.apply(x, w, 0.1), (x, weight))
+
+
+def test_swiglu_is_torchs_to_the_bit_and_its_gradient_too():
+    generator = torch.Generator().manual_seed(0)
+    gate, up, gradient = (torch.randn(3, 5, generator=generator) for _ in range(3))
+    both = [[x.clone().requires_grad_() for x in (gate, up)] for _ in range(2)]
+    ours, theirs = SwiGLU.apply(*both[0]), torch.nn.functional.silu(both[1][0]) * both[1][1]
+    assert torch.equal(ours, theirs)
+    ours.backward(gradient)
+    theirs.backward(gradient)
+    assert all(torch.equal(one.grad, other.grad) for one, other in zip(*both, strict=True))
+    assert torch.autograd.gradcheck(SwiGLU.apply, [x.double().requires_grad_() for x in (gate, up)])
 
 
 @pytest.mark.parametrize(
@@ -246,6 +258,7 @@ def test_the_head_s_buffers_are_at_most_half_its_weights_or_four_million_logits(
     assert scoring.head_chunk(policy) == 2**27 // vocabulary
 
 
+@pytest.mark.integration
 def test_a_large_vocabulary_takes_no_memory_beyond_the_buffers():
     """In a process of its own: 1,000 tokens of 100,000 kinds have 400 MB of logits; the buffers hold 32 MB."""
     code = """

@@ -15,7 +15,16 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertLMHeadModel, Qwen2ForCausalLM
+from transformers import (
+    BertConfig,
+    BertLMHeadModel,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedModel,
+    Qwen2ForCausalLM,
+)
 
 from whet.config import ConfigError
 from whet.config.parts import LoraConfig, ModelConfig
@@ -229,6 +238,32 @@ def test_a_value_model_that_does_not_fit_is_refused(random_model, tmp_path):
     save_file({name: value for name, value in held.items() if "score" not in name}, file, metadata={"format": "pt"})
     with pytest.raises(ConfigError, match=r"missing: score\.bias, score\.weight"):
         load_value_model(tmp_path, policy, "value")
+
+
+def test_a_family_whose_value_head_has_another_name_is_refused(random_model, tmp_path):
+    shape = GPT2Config(vocab_size=64, n_embd=32, n_layer=1, n_head=2, eos_token_id=3, bos_token_id=None)
+    policy = load_policies({"policy": ModelConfig(path=str(of_family(GPT2LMHeadModel(shape), random_model, tmp_path)))})
+    with pytest.raises(ConfigError, match="whet has no value model for 'gpt2'"):
+        value_model_of(policy["policy"], "value")
+
+
+def test_a_cap_on_logits_is_seen_even_where_random_weights_make_small_ones(random_model, tmp_path):
+    shape = Gemma2Config(
+        vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+        intermediate_size=64, eos_token_id=3, bos_token_id=None, final_logit_softcapping=30.0,
+    )  # fmt: skip
+    folder = str(of_family(Gemma2ForCausalLM(shape), random_model, tmp_path))
+    models = {"policy": ModelConfig(path=folder), "plain": ModelConfig(path=str(random_model))}
+    policies = load_policies(models)
+    assert policies["policy"].full_logits
+    assert not policies["plain"].full_logits
+
+
+def of_family(model: PreTrainedModel, random_model: Path, folder: Path) -> Path:
+    """A model's folder, with the tiny tokenizer."""
+    shutil.copytree(random_model, folder, dirs_exist_ok=True)
+    model.save_pretrained(folder)
+    return folder
 
 
 # --- where models are -------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from whet.models.policy import Policy
 from whet.run import data as data_module
 from whet.run.launch import start
 from whet.run.load import load_run
-from whet.trainer import products as trainer_products
 
 SMALL = [
     "num_threads=1", "num_steps=2", "prompts_per_step=2", "group_size=2", "data.num_train=8", "data.num_validation=2",
@@ -79,7 +78,7 @@ def test_a_run_is_refused_where_its_machine_cannot(tmp_path, random_model, monke
 
 
 def test_an_update_in_bfloat16_repeats_and_reports_its_error(tmp_path, random_model, monkeypatch):
-    monkeypatch.setattr(trainer_products, "instructions", lambda: ("amx_bf16",))  # torch emulates what is not there
+    monkeypatch.setattr(products_module, "instructions", lambda: ("amx_bf16",))  # torch emulates what is not there
     config = config_of("grpo", *SMALL, f"policy.path={random_model}", "learning.products=bfloat16", *CREDIT)
     events = []
     for name in ("one", "two"):
@@ -92,7 +91,7 @@ def test_an_update_in_bfloat16_repeats_and_reports_its_error(tmp_path, random_mo
     assert [row["kl/sampler"] for row in rows[0]] == [row["kl/sampler"] for row in rows[1]]
     assert all(0 < row["kl/sampler"] < 0.01 for row in rows[0])
     assert 0 < rows[0][0]["optim/products_error"] < 0.05
-    monkeypatch.setattr(trainer_products, "instructions", lambda: ("avx2",))
+    monkeypatch.setattr(products_module, "instructions", lambda: ("avx2",))
     with pytest.raises(WhetError, match=r"learning.products = bfloat16 needs a processor with amx_bf16 or avx512_bf16"):
         start(config, tmp_path / "three", Quiet())
     assert not (tmp_path / "three" / "config.yaml").exists()

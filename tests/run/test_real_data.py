@@ -114,7 +114,8 @@ def test_gradient_checkpointing_recomputes_and_changes_no_gradient(small_model):
             for _, parameter in policy.trainable_parameters():
                 parameter.normal_(std=0.1)
         calls = []
-        policy.causal_lm.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        mlp = policy.causal_lm.model.layers[0].mlp
+        mlp.down_proj.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         learner = Learner(policy, imitation(LearningConfig(learning_rate=1e-9), 1))
         learner.num_updates, learner._apply = 1, (lambda: 0.0)  # keeps the gradients to look at
         learner.update([ROW], seed=0)

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from support.rows import row_of
 from whet.config.base import ConfigError
 from whet.config.parts import LearningConfig
+from whet.engines import products as products_module
 from whet.models import scoring
 from whet.models.narrow import Bfloat16Product, is_narrow, multiplying
 from whet.models.scoring import micro_batches, score
 from whet.objectives import clipped_policy_loss
-from whet.trainer import products as products_module
 from whet.trainer.learner import Learner
 from whet.trainer.local import LocalTrainer
 from whet.trainer.losses import corrected_where_narrow

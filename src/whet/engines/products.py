@@ -31,6 +31,15 @@ def instructions() -> tuple[str, ...]:
     return tuple(name for name in NAMED if has.get(name))
 
 
+def lack_of_bfloat16() -> str | None:
+    """Why this processor cannot multiply bfloat16 numbers, as the end of a sentence. None: it can."""
+    has = instructions()
+    if any(name in has for name in BFLOAT16):
+        return None
+    known = ", ".join(has) or "none of the known ones"
+    return f"needs a processor with {' or '.join(BFLOAT16)}, and this one has {known}"
+
+
 def problem_of(policy: Policy, products: Products | Literal["auto"]) -> str | None:
     """Why an engine cannot compute a policy's products so, as a sentence. None: it can."""
     if products in ("float32", "auto"):
@@ -41,11 +50,8 @@ def problem_of(policy: Policy, products: Products | Literal["auto"]) -> str | No
             f"{setting} needs a model of the Llama shape in float32 on a CPU (Llama, Mistral, Qwen2), and "
             f"{policy.title} is {_model_in_words(policy)}: set engine.products=float32"
         )
-    if products == "bfloat16" and not any(name in instructions() for name in BFLOAT16):
-        return (
-            f"{setting} needs a processor with {' or '.join(BFLOAT16)}, and this one has "
-            f"{', '.join(instructions()) or 'none of the known ones'}: set engine.products=float32"
-        )
+    if products == "bfloat16" and (lack := lack_of_bfloat16()):
+        return f"{setting} {lack}: set engine.products=float32"
     return None
 
 
@@ -83,13 +89,13 @@ def shape_of(policy: Policy) -> Shape:
 def chosen(shapes: Sequence[Shape]) -> Products:
     """The choice of `auto`, by a fixed rule: bfloat16 where it was faster than float32 wherever it was measured.
 
-    The processor has amx_bf16, and all models are on the CPU, of a family that can be packed, and wider than `WIDEST`:
-    below it calls take the time, and not products.
+    The processor can multiply it, and all models are on the CPU, of a family that can be packed, and wider than
+    `WIDEST`: below it calls take the time, and not products.
     """
     fits = all(
         shape.is_float32_on_cpu and shape.width > WIDEST and shape.model_type in PACKED_FAMILIES for shape in shapes
     )
-    return "bfloat16" if shapes and fits and "amx_bf16" in instructions() else "float32"
+    return "bfloat16" if shapes and fits and not lack_of_bfloat16() else "float32"
 
 
 def timing(width: int, *, rows: int = 64) -> str:

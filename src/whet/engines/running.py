@@ -19,6 +19,9 @@ from whet.errors import WhetError
 from whet.models.policy import Policy
 from whet.types import Completion, Request, StopReason, Token
 
+SMALLEST = torch.finfo(torch.float32).tiny
+"""The least top-p: some token is always kept."""
+
 
 class Running:
     """Tensors with a row a request; the first `count` rows are in use.
@@ -82,7 +85,8 @@ class Running:
         places = drawn[:, None] + torch.arange(self.uniforms_RT.shape[1], device=device)
         self.uniforms_RT[rows] = uniforms(seeds[:, None], places)
         self.temperature_R[rows] = torch.tensor([s.temperature for s in settings], device=device)
-        self.top_p_R[rows] = torch.tensor([s.top_p for s in settings], device=device)
+        # Float32 rounds a smaller one to 0, which would keep no token.
+        self.top_p_R[rows] = torch.tensor([s.top_p for s in settings], device=device).clamp(min=SMALLEST)
         self.indices += indices
         for index, request in zip(indices, requests, strict=True):
             self.constraints.begin(index, request.constraint)

@@ -96,11 +96,16 @@ def check_shape(config: Any) -> str:
 def split_name(tokenizer: PreTrainedTokenizerBase, shape: str) -> str:
     """llama.cpp's name for how a tokenizer splits text before its merges.
 
-    Raises: ConfigError where it is no byte-level BPE, or its split has no name that whet knows.
+    Raises: ConfigError where it is no byte-level BPE, has no merges, or its split has no name that whet knows.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     state: dict[str, Any] = json.loads(backend.to_str()) if backend is not None else {"model": {"type": "none"}}
     model = state["model"]
+    if model["type"] == "BPE" and not model["merges"]:
+        raise ConfigError(
+            "the tokenizer has no merges (the model `tiny` has none), and llama.cpp loads no byte-level BPE without: "
+            "leave out --to"
+        )
     plain = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
     strange = [key for key in plain if model.get(key)]
     strange += [

@@ -101,7 +101,14 @@ def _layer(index: int, layer: Any, hidden_NH: Tensor, cos: Tensor, sin: Tensor, 
         queries, keys = _norm(attention.q_norm, queries), _norm(attention.k_norm, keys)
     mixed = attend(index, _rotate(queries, cos, sin), _rotate(keys, cos, sin), values)
     hidden_NH = hidden_NH + attention.o_proj(mixed.flatten(-2))
-    return hidden_NH + layer.mlp(_norm(layer.post_attention_layernorm, hidden_NH))
+    return hidden_NH + _mlp(layer.mlp, _norm(layer.post_attention_layernorm, hidden_NH))
+
+
+def _mlp(mlp: Any, x: Tensor) -> Tensor:
+    if mlp.config.hidden_act != "silu":
+        result: Tensor = mlp(x)
+        return result
+    return mlp.down_proj(SwiGLU.apply(mlp.gate_proj(x), mlp.up_proj(x)))  # type: ignore[no-untyped-call]
 
 
 def _norm(norm: Any, x: Tensor) -> Tensor:
@@ -128,6 +135,25 @@ class RMSNorm(torch.autograd.Function):
         along = (product @ weight)[..., None] * scale**3 / -x.shape[-1]
         of_weight = (product * scale).flatten(0, -2).sum(0) if ctx.needs_input_grad[1] else None
         return (gradient * scale).mul_(weight).addcmul_(x, along), of_weight, None
+
+
+class SwiGLU(torch.autograd.Function):
+    """`silu(gate) * up` (arXiv:2002.05202), with the gradient of torch's own to the bit. `silu(gate)` is not kept for
+    it but computed again: it is one of the four largest activations of a layer.
+
+    Args:
+        gate, up: [N, inner size].
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+        ctx.save_for_backward(gate, up)
+        return F.silu(gate).mul_(up)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        gate, up = ctx.saved_tensors
+        return torch.ops.aten.silu_backward(gradient * up, gate), F.silu(gate).mul_(gradient)
 
 
 def _rotate(x_NHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

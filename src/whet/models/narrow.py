@@ -68,15 +68,15 @@ class Bfloat16Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        inputs, weights = x.bfloat16(), weight.bfloat16()
-        ctx.save_for_backward(inputs, weights)
-        return F.linear(inputs, weights).float()
+        inputs = x.bfloat16()
+        ctx.save_for_backward(inputs, weight)  # which is there anyway; a rounded copy of each would not be
+        return F.linear(inputs, weight.bfloat16()).float()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        inputs, weights = ctx.saved_tensors
+        inputs, weight = ctx.saved_tensors
         narrow = gradient.bfloat16()
-        of_inputs = (narrow @ weights).float() if ctx.needs_input_grad[0] else None
+        of_inputs = (narrow @ weight.bfloat16()).float() if ctx.needs_input_grad[0] else None
         if not ctx.needs_input_grad[1]:
             return of_inputs, None
         return of_inputs, (narrow.flatten(0, -2).T @ inputs.flatten(0, -2)).float()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForTokenClassification
@@ -33,6 +34,7 @@ def value_model_of(policy: Policy, name: str) -> Policy:
         raise ConfigError(
             f"transformers has no value model (token classification) for {config.model_type!r}"
         ) from error
+    _check_head(model)
     value_model = Policy(name, model.to(policy.device).eval(), policy.tokenizer, is_value=True)
     begin_anew(value_model, policy)
     return value_model
@@ -50,7 +52,7 @@ def begin_anew(value_model: Policy, policy: Policy) -> None:
 def load_value_model(path: Path | str, policy: Policy, name: str) -> Policy:
     """Load a saved value model.
 
-    Raises: ConfigError where there is none.
+    Raises: ConfigError where there is none, or the family has no such model.
     """
     place = resolve(str(path))
     advice = "leave it out to begin with the policy's weights and a new head"
@@ -61,4 +63,14 @@ def load_value_model(path: Path | str, policy: Policy, name: str) -> Policy:
                 f"included); {advice}"
             )
         model = from_pretrained(AutoModelForTokenClassification, place, policy.causal_lm.dtype)
+    _check_head(model)
     return Policy(name, model.to(policy.device).eval(), policy.tokenizer, is_value=True)
+
+
+def _check_head(model: Any) -> None:
+    """Raises: ConfigError where the family's head is not a layer `score`, which `models.scoring` applies."""
+    if not hasattr(model, "score"):
+        raise ConfigError(
+            f"whet has no value model for {model.config.model_type!r}, whose head has another form than that of the "
+            "families of Llama, Mistral, Qwen and Gemma: take a policy of one of these, or an advantage other than gae"
+        )

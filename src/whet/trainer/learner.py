@@ -51,8 +51,14 @@ class Learner:
             parameter.requires_grad_(True)
         self.masters = [p if p.dtype == torch.float32 else p.detach().float() for p in self.parameters]
         settings = rule.learning
+        # torch chooses a loop over tensors on a CPU. Its fused kernel takes a quarter of the time, and no memory.
+        is_on_cpu = all(master.device.type == "cpu" for master in self.masters)
         self.optimizer = torch.optim.AdamW(
-            self.masters, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
+            self.masters,
+            lr=settings.learning_rate,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
+            fused=is_on_cpu or None,
         )
         self.num_updates = 0
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from whet.config.base import Config, ConfigError
 from whet.config.parts import LearningConfig
-from whet.engines.products import BFLOAT16, instructions
+from whet.engines.products import lack_of_bfloat16
 from whet.models.narrow import multiplying
 from whet.models.policy import Policy
 from whet.models.scoring import MicroBatch, token_logprobs
@@ -35,10 +35,8 @@ def problem_of_update(policy: Policy, products: str, *, num_ranks: int = 0) -> s
         return (
             f"{setting} needs a model in float32 on a CPU, and {policy.title} is in {kind} on {policy.device}: {advice}"
         )
-    if not any(name in instructions() for name in BFLOAT16):
-        has = ", ".join(instructions()) or "none of the known ones"
-        return f"{setting} needs a processor with {' or '.join(BFLOAT16)}, and this one has {has}: {advice}"
-    return None
+    lack = lack_of_bfloat16()
+    return f"{setting} {lack}: {advice}" if lack else None
 
 
 def products_of(settings: Config) -> str:
