@@ -7,7 +7,8 @@
 A mutant is one changed operator or constant in a copy of `src`; the working tree stays as it is. The seed draws the
 same mutants from the same code. What was tried is in the file of `--out`, and a second call goes on from there. The
 tests of the mutant's own room run first, then those that `--rest` names. With `--map` they are those that a run of
-`pytest --cov=whet --cov-context=test` saw on the line, and those of the room where it saw none.
+`pytest --cov=whet --cov-context=test` saw on the line, and those of the room where it saw none. Some lines run in
+thousands of tests: `--most` of them are tried, those of the room first.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import ast
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -36,6 +38,10 @@ SWAPS: Mapping[type[ast.AST], str] = {
     ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in", ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*",
     ast.FloorDiv: "*", ast.Mod: "*", ast.Pow: "*", ast.And: "or", ast.Or: "and", ast.BitAnd: "|", ast.BitOr: "&",
 }  # fmt: skip
+ENDING = re.compile(r"(@[^][|]*)?\|(setup|run|teardown)$")
+"""What pytest-xdist and pytest-cov write behind a test's name: the test's group and its phase."""
+NO_SUCH_TEST = 4
+"""Exit code of pytest."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +152,7 @@ def planted(mutant: Mutant, folder: Path) -> Path:
     return copy
 
 
-def tests_of(mutant: Mutant, map_file: Path | None, rest: Sequence[str]) -> list[list[str]]:
+def tests_of(mutant: Mutant, map_file: Path | None, most: int, rest: Sequence[str]) -> list[list[str]]:
     """What is run to find it: lists of tests, one after the other until one fails."""
     room = f"tests/{Path(mutant.file).parts[2]}"
     if map_file is not None:
@@ -155,9 +161,11 @@ def tests_of(mutant: Mutant, map_file: Path | None, rest: Sequence[str]) -> list
         data = CoverageData(str(map_file))
         data.read()
         contexts = data.contexts_by_lineno(str(ROOT / mutant.file)).get(mutant.line, [])
-        tests = sorted({context.partition("|")[0] for context in contexts if "::" in context})
+        tests = sorted({ENDING.sub("", context) for context in contexts if "::" in context})
+        random.Random(mutant.name).shuffle(tests)
+        tests.sort(key=lambda test: not test.startswith(f"{room}/"))
         if tests:
-            return [tests]
+            return [tests[:most]]
     return [[place] for place in (room, *(each for each in rest if each != room)) if (ROOT / place).exists()]
 
 
@@ -180,6 +188,8 @@ def outcome(mutant: Mutant, lists: Sequence[Sequence[str]], marker: str, timeout
                 )  # fmt: skip
             except subprocess.TimeoutExpired:
                 return "killed", f"no end within {timeout:.0f} s of {tests[0]}"
+            if done.returncode == NO_SUCH_TEST:
+                sys.exit(f"pytest does not find what --map names: {done.stderr.strip()}; make the map anew")
             if done.returncode not in (0, 5):
                 failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
                 return "killed", failed[0] if failed else f"exit code {done.returncode} of {tests[0]}"
@@ -196,6 +206,7 @@ def main() -> None:
     parser.add_argument("--rest", nargs="*", default=REST, help="tests to run after those of the room")
     parser.add_argument("--marker", default="not integration", help="pytest's -m; '' for every test")
     parser.add_argument("--map", type=Path, help="a coverage file with contexts")
+    parser.add_argument("--most", type=int, default=150, help="tests of a line, with --map")
     parser.add_argument("--timeout", type=float, default=900, help="seconds of one list of tests")
     asked = parser.parse_args()
     if gone := [room for room in asked.rooms if not (SOURCE / "whet" / room).is_dir()]:
@@ -206,7 +217,7 @@ def main() -> None:
     for mutant in mutants:
         if mutant.name in outcomes:
             continue
-        found, by = outcome(mutant, tests_of(mutant, asked.map, asked.rest), asked.marker, asked.timeout)
+        found, by = outcome(mutant, tests_of(mutant, asked.map, asked.most, asked.rest), asked.marker, asked.timeout)
         outcomes[mutant.name] = found
         with asked.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"name": mutant.name, "outcome": found, "by": by, **asdict(mutant)}) + "\n")

@@ -29,9 +29,9 @@ from support.renamed import RENAMED
 
 FORMER = RENAMED.back()
 RECORD = Path(__file__).parent / "data" / "same_bits.json"
+WARM = ("warm_start.actor_steps=2", "warm_start.critic_steps=2", "warm_start.rows_per_step=8")
 CRITIQUE = (
-    "num_threads=1", "seed=3", "data.num_train=64", "data.num_validation=8", "data.num_test=12",
-    "warm_start.actor_steps=2", "warm_start.critic_steps=2", "warm_start.rows_per_step=8", "checkpoint_every=0",
+    "num_threads=1", "seed=3", "data.num_train=64", "data.num_validation=8", "data.num_test=12", "checkpoint_every=0",
     *(
         f"stage{n}.{setting}"
         for n in (1, 2)
@@ -50,12 +50,13 @@ PRESETS = (
 REPLAY = ("off_policy.kind=replay", "off_policy.staleness=1")
 PARTIAL = ("off_policy.kind=partial", "off_policy.budget=24")
 OWN = {"ppo": ("value.warmup_updates=1",)}
+NO_WARM_START = "no_warm_start"
 CRITICS: dict[str, tuple[str, ...]] = {
     "two_stages": (),
     "paper": ("stage1.scale=unit", "stage2.combine=additive", "stage2.indirect=delta"),
     "help_only": ("stage1.num_steps=0", "stage2.discrimination=false", "stage2.indirect=correction"),
     "judge_only": ("stage2.num_steps=0", "stage1.sequence_level=true"),
-    "no_warm_start": ("warm_start.actor_steps=0", "warm_start.critic_steps=0", "stage1.kl_coef=0"),
+    NO_WARM_START: ("warm_start.actor_steps=0", "warm_start.critic_steps=0", "stage1.kl_coef=0"),
     "cached": ("answers=cached", "cached_per_task=2"),
     "cached_file": ("answers=cached", "answers_file=ANSWERS"),
     "rounds": ("evaluation.num_rounds=2", "evaluation.history=last", "evaluation.oracle_verifier=true"),
@@ -77,7 +78,10 @@ MORE: dict[str, tuple[str, ...]] = {
     "grpo/dual": ("grpo", "loss.dual=3.0", "signed=true", "learning.num_epochs=2"),
 }  # fmt: skip
 RUNS: dict[str, tuple[str, ...]] = {
-    **{f"critique_rl/{name}": ("critique_rl", *CRITIQUE, *settings) for name, settings in CRITICS.items()},
+    **{
+        f"critique_rl/{name}": ("critique_rl", *CRITIQUE, *(() if name == NO_WARM_START else WARM), *settings)
+        for name, settings in CRITICS.items()
+    },
     **{f"{preset}/fresh": (preset, *SOLVE, *OWN.get(preset, ())) for preset in PRESETS},
     **{f"{preset}/replay": (preset, *SOLVE, *OWN.get(preset, ()), *REPLAY) for preset in PRESETS},
     **{f"{preset}/partial": (preset, *SOLVE, *OWN.get(preset, ()), *PARTIAL) for preset in PRESETS if preset != "dapo"},

@@ -252,7 +252,10 @@ def test_learning_to_end_a_reply_is_told_from_knowing_more(tmp_path):
             for task, (score, stop) in zip(tasks["test"], replies, strict=True)
         ]
         (tmp_path / "traces" / f"{phase}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    steps = [{"step": 0}, {"step": 1, "kl/sampler": 0.001}, {"step": 2, "kl/sampler": 0.003}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in steps))
     found = smollm2_grpo.compared(tmp_path)
+    assert found["kl/sampler"] == {"mean": 0.002, "most": 0.003}
     assert found["best"]["before"] == {"all": 0.25, "ended": 0.5, "of_ended": 0.5, "of_both": 0.5}
     assert found["best"]["after"] == {"all": 0.75, "ended": 0.75, "of_ended": 1.0, "of_both": 1.0}
     assert found["best"]["gain"] == {"all": 0.5, "ended": 0.25, "of_ended": 0.5, "of_both": 0.5}
@@ -644,10 +647,10 @@ def test_smollm2_speed_measures_every_side_and_shows_their_ratios(tmp_path, monk
     rewards = cycle([0.0, 1.0])
     monkeypatch.setattr(smollm2_speed, "reward", lambda text: next(rewards))
     policy = smollm2_speed.load(tmp_path)
-    cases = [smollm2_speed.generating(policy, kind, rows, 1, None) for kind, rows in (("uniform", 1), ("grouped", 8))]
+    cases = [smollm2_speed.generating(policy, kind, rows, 1) for kind, rows in (("uniform", 1), ("grouped", 8))]
     assert {"whet, float32", "whet, int8", "generate"} <= set(cases[0]["per_cpu_s"])
     assert cases[0]["new_tokens"] == 3
-    step = smollm2_speed.whet_step(tmp_path, "int8", 1)
+    step = smollm2_speed.whet_step(tmp_path, 1, engine_in="int8", update_in="float32")
     assert len(step["cpu"]) == 1
     assert 0 < step["kl"][0] < 0.01
     assert step["tokens"] == [16 * 24]

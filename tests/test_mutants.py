@@ -72,3 +72,18 @@ def test_a_fault_that_a_test_sees_is_killed_and_another_survives_and_a_second_ca
     assert all("test_it" in row["by"] for row in rows if row["outcome"] == "killed")
     again = subprocess.run([*map(str, command), "--marker", ""], capture_output=True, text=True, check=True)
     assert again.stdout.splitlines()[0] == first.stdout.splitlines()[4]  # nothing was tried anew
+
+
+def test_a_map_names_the_tests_of_a_line_those_of_the_room_first(script, tmp_path):
+    coverage = pytest.importorskip("coverage", reason="only a map of mutants needs it: CONTRIBUTING.md")
+    data = coverage.CoverageData(str(tmp_path / "map"))
+    credit, other = "tests/credit/test_it.py::test_it[a@x|b]", "tests/api/test_that.py::test_that"
+    for context in (f"{other}|run", f"{credit}@test_it |run", f"{credit}@test_it made=grpo|setup", ""):
+        data.set_context(context)
+        data.add_lines({str(script.ROOT / "src/whet/credit/a.py"): [7]})
+    data.write()
+    mutant = script.Mutant("src/whet/credit/a.py", 7, 0, "1", "2")
+    assert script.tests_of(mutant, tmp_path / "map", 150, ()) == [[credit, other]]
+    assert script.tests_of(mutant, tmp_path / "map", 1, ()) == [[credit]]
+    untested = script.Mutant("src/whet/credit/a.py", 8, 0, "1", "2")
+    assert script.tests_of(untested, tmp_path / "map", 150, ()) == [["tests/credit"]]

@@ -124,6 +124,8 @@ The slash keeps it apart from the columns of a user's rows, which are in `info` 
 
 STATE = "state"
 """In the `parsed` of an agent's turn: the digest of the state in which it was written, where that is asked for."""
+REWARD_ROUNDING = 1e-9
+"""Tolerance where the distance of two rewards is compared: 1.0 and 0.9 are 0.1 apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

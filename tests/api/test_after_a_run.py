@@ -134,6 +134,14 @@ def test_the_card_says_what_it_is_and_whose_licence_it_has(critics, tmp_path):
     assert "| which came from | ships with whet |" in card
 
 
+def test_the_card_does_not_call_weights_trained_that_no_update_has_moved(adapters, tmp_path):
+    """No validation of a random model is better than the first, so its best weights are those of step 0."""
+    assert load_run(adapters.folder).versions["policy_best"] == 0
+    card = (whet.export(adapters.folder, tmp_path / "out") / "README.md").read_text()
+    assert "# policy_best, which a run of policy_gradient holds and has not trained" in card
+    assert "| selected by | train step 0: validation/acc = " in card
+
+
 def test_another_policy_by_name(critics, tmp_path):
     done = CliRunner().invoke(app, ["export", str(critics.folder), str(tmp_path / "actor"), "--policy", "actor"])
     assert done.output.splitlines()[-1] == "licence apache-2.0"
@@ -201,6 +209,7 @@ def said(monkeypatch):
     return piped
 
 
+@pytest.mark.integration
 def test_a_pipe_has_a_question_a_line(adapters):
     """Of a policy that answers alone: two lines are two questions, and the end of the input is no error."""
     other = "Solve: 2 + 2 * 3"

@@ -20,6 +20,7 @@ from whet.models.gguf import open_gguf, state_of
 from whet.models.gguf_export import write_gguf
 from whet.models.gguf_tokenizer import split_of, tokenizer_of
 from whet.models.policy import Policy
+from whet.models.shipped import TINY
 
 TEXTS = [
     "What is 7 + 12?", "7 + 5 * 3 = 22, right?", "Solve: 12 - 4", "I see a wall.\n\n\nGo north", "it's 1234567 + 89",
@@ -138,6 +139,7 @@ def test_other_shapes_and_tokenizers_are_refused_in_a_sentence(tmp_path):
         (llama, other_split, "the tokenizer is none that llama.cpp is known to split as it does"),
         (llama, prefixed, "the tokenizer is none that llama.cpp is known to split as it does"),
         (llama, byte_policy().tokenizer, "of a llama model whet writes byte-level BPE"),
+        (*loaded(TINY), "the tokenizer has no merges"),
     ):
         with pytest.raises(ConfigError, match=says):
             write_gguf(model, with_tokenizer, tmp_path / "model.gguf", about={})

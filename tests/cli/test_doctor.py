@@ -260,6 +260,7 @@ def doctor_choice(completion, answer):
 """
 
 
+@pytest.mark.integration
 def test_a_grader_that_reads_a_form_of_its_own_passes_with_that_form(tmp_path):
     model(tmp_path)
     file = tmp_path / "doctor_choice.py"
@@ -275,6 +276,7 @@ def test_a_grader_that_reads_a_form_of_its_own_passes_with_that_form(tmp_path):
     assert "--golden has no {answer}" in command(*args, "--golden", "Choice")[1]
 
 
+@pytest.mark.integration
 def test_a_grader_that_hangs_does_not_hang_the_doctor(tmp_path):
     model(tmp_path)
     hanging = {"data.grader": "doctor_hangs", "data.timeout_s": 0.5}

@@ -51,6 +51,7 @@ def report_of(name: str) -> RewardReport:
         scorer.close()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", HOLES)
 def test_a_planted_hole_is_found(name):
     case, verdict = HOLES[name]
@@ -124,11 +125,13 @@ def test_a_function_that_hangs_ends_after_its_parent_did(tmp_path):
         scorer.close()
 
 
+@pytest.mark.integration
 def test_what_hangs_on_powers_is_told_not_to_evaluate():
     (row,) = [row for row in report_of("hole_evaluates").rows if row.case == "huge powers"]
     assert "never eval or exec" in row.advice
 
 
+@pytest.mark.integration
 def test_the_command_shows_holes_and_exits_with_1(tmp_path):
     file = tmp_path / "two.py"
     file.write_text(TWO)
@@ -157,6 +160,7 @@ def test_rows_of_ones_own_and_a_form_of_ones_own(tmp_path):
     assert "1 hole;" in said
 
 
+@pytest.mark.integration
 def test_columns_of_ones_own(tmp_path):
     """The advice of the first command works as it is written."""
     rows = tmp_path / "rows.jsonl"

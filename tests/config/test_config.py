@@ -15,6 +15,9 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from whet.config import Config, ConfigError, check_all_read, describe, difference, load, read_all, to_yaml, unread
+from whet.config.inputs import inputs_of
+from whet.config.parts import ModelConfig
+from whet.methods.agent.agent_gradient_config import AgentGradientConfig
 from whet.methods.critic.critique_rl_config import CritiqueRLConfig
 
 
@@ -419,6 +422,12 @@ def test_difference_names_what_changed() -> None:
         "stage1.optimizer.betas: [0.9, 0.95] -> [0.0, 1.0]",
         "policies.actor.lora: {rank: 2, inner: {learning_rate: 0.001, betas: [0.5, 0.5]}} -> null",
     ]
+
+
+def test_models_by_name_are_inputs_too() -> None:
+    """A run records their digests, so that it does not resume with other weights."""
+    config = AgentGradientConfig(beside={"more": ModelConfig(path="runs/more")})
+    assert ("beside.more.path", "model", "runs/more") in list(inputs_of(config))
 
 
 def test_the_config_room_is_quick_to_import() -> None:

@@ -50,6 +50,7 @@ def test_a_saved_config_reads_back():
         ("{maze: -1}", "data.env.maze must be a number above 0"),
         (f"{{name: maze, url: {URL}, share: 0}}", "data.env.maze.share must be a number > 0"),
         (f"{{name: maze, url: {URL}, token: x}}", "unknown key data.env.maze.token"),
+        ("[maze, [wordle]]", "data: a list in env holds names alone"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_key(env, words):

@@ -20,6 +20,7 @@ from whet.config import (
     Gated,
     Linear,
     PerStep,
+    Schedule,
     Scheduled,
     Steps,
     advanced,
@@ -296,6 +297,23 @@ def test_a_schedule_that_was_taken_out_promises_nothing() -> None:
     assert unread(loaded("schedule={}")) == []
 
 
+class WithDefault(RunConfig):
+    """A method with a schedule of its own."""
+
+    schedule: dict[str, Schedule] = Field({"kl_coef": Steps(values=(0.0, 1.0), at=(5,))})
+
+
+@pytest.mark.parametrize("others", [(), (WEIGHT,)])
+@pytest.mark.parametrize("as_text", [to_yaml, describe])
+def test_a_default_schedule_that_was_taken_out_stays_out_of_what_is_saved(tmp_path, others, as_text) -> None:
+    """A run resumes from that file, and its workers get the same settings."""
+    config = load(WithDefault, None, ["schedule.kl_coef=null", *others])
+    (tmp_path / "config.yaml").write_text(as_text(config))
+    again = load(WithDefault, tmp_path / "config.yaml")
+    assert again == config
+    assert "kl_coef" not in again.schedule
+
+
 def test_a_part_that_a_schedule_swaps_is_read_with_the_field_that_holds_it() -> None:
     config = loaded("schedule.whole={kind: steps, values: [{kind: fixed}, {kind: searched}], at: [2]}")
     assert isinstance(config_at(config, 2).whole, Searched)
@@ -308,6 +326,12 @@ def test_possible_values_are_those_of_the_schedule_and_count_as_read() -> None:
     assert possible(config, "stage2.cap") == (None, 1)
     assert possible(config, "kl_coef") == (0.5,)
     assert possible(config, "mix.maths") == (1.0,)
+    check_all_read(config)
+
+
+def test_a_key_inside_a_scheduled_part_has_the_values_that_the_part_gives_it() -> None:
+    config = loaded("schedule.whole={kind: steps, values: [{}, {top: 3}], at: [5]}")
+    assert possible(config, "whole.top") == (1.2, 3)
     check_all_read(config)
 
 

@@ -48,6 +48,8 @@ def test_rewards_of_many_terms_have_a_mean_each():
 def test_flat_groups():
     found = flat_groups(groups(*MIXED), reaches_reference)
     assert found == {"group/no_signal": 3 / 4, "group/all_right": 1 / 4, "group/all_wrong": 2 / 4}
+    failed: list = []
+    assert flat_groups([*groups(*MIXED), failed], reaches_reference) == found
     assert flat_groups([], reaches_reference) == flat_groups([[], []], reaches_reference) == {}
 
 

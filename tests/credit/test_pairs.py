@@ -29,7 +29,7 @@ def test_a_pair_is_one_of_the_best_and_one_of_the_worst():
 @pytest.mark.parametrize(
     ("scores", "margin", "found"),
     [([], 0.0, False), ([1.0], 0.0, False), ([1.0, 1.0], 0.0, False), ([1.0, 0.5], 0.0, True), ([1.0, 0.5], 0.5, True),
-     ([1.0, 0.5], 0.6, False), ([None, 1.0], 0.0, False)],
+     ([1.0, 0.5], 0.6, False), ([None, 1.0], 0.0, False), ([1.4, 1.0], 0.4, True)],
 )  # fmt: skip
 def test_where_there_is_no_pair(scores, margin, found):
     assert (best_and_worst(scored(scores) if scores else [], random.Random(0), margin=margin) is not None) == found

@@ -346,6 +346,7 @@ def test_the_expert_goes_on_from_any_page():
     assert reward == 1.0
 
 
+@pytest.mark.integration
 def test_episodes_are_the_same_under_another_hash_seed_and_in_another_order():
     script = """if True:
         import sys

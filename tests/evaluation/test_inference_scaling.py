@@ -203,6 +203,7 @@ def test_a_gated_sequence_ends_where_nothing_is_called_wrong(method, task):
     assert spent(method, samples_of(method, task, "always_wrong"), Sequential(), 200)[1].used.keys() == long.used.keys()
 
 
+@pytest.mark.integration
 def test_self_check_judges_where_answers_disagree_and_spends_the_rest_on_a_vote_elsewhere(method):
     asked = set()
     for task in method.run.tasks["test"]:

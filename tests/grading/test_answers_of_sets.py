@@ -48,6 +48,7 @@ def test_near_misses_are_refused_and_rewritings_accepted(grader: MathGrader, dat
     assert len(pairs) == 600
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("frame", ["{}", r"\boxed{{{}}}", "${}$", "The answer is {}."])
 def test_references_accept_themselves(grader: MathGrader, data_folder: Path, frame: str) -> None:
     for name, answers in grading.references(data_folder).items():

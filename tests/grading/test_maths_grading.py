@@ -40,6 +40,7 @@ def test_order_reasons_and_what_was_extracted(grader):
 # --- what must not hang or kill the run -----------------------------------------------------------------------------
 
 
+@pytest.mark.integration
 def test_bombs_time_out_and_the_run_goes_on():
     bombs = [r"\boxed{9^{9^{9^9}}}", "The answer is 9**9**9**9", "\\boxed{" + "\\sqrt{" * 200 + "2" + "}" * 201]
     start = time.monotonic()
@@ -55,6 +56,7 @@ def test_bombs_time_out_and_the_run_goes_on():
     assert all(process.returncode is not None for process in processes), "no process is left, dead or alive"
 
 
+@pytest.mark.integration
 def test_a_reference_that_exhausts_the_grader_is_nobodys_fault_but_its_own():
     bomb = "9^{9^{9^9}}"
     with MathGrader(timeout_s=3.0) as grader:

@@ -106,6 +106,7 @@ def test_it_may_say_that_it_could_not_tell(sorts):
     assert (grade.score, grade.reason) == (None, "the judge was away")
 
 
+@pytest.mark.integration
 def test_an_endless_call_is_killed_and_costs_one_limit():
     made = make_grader("sorts", timeout_s=3.0, num_workers=2)
     made.grade([("right", TASK)] * 2)  # started

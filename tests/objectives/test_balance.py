@@ -241,6 +241,7 @@ def search_on_a_rank(rank, folder):
     distributed.destroy_process_group()
 
 
+@pytest.mark.integration
 def test_f6_two_processes_with_uneven_shards_find_the_joint_bounds(tmp_path):
     torch.multiprocessing.spawn(search_on_a_rank, args=(tmp_path,), nprocs=2)
     for rank in range(2):

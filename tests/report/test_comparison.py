@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import pytest
 
@@ -153,6 +154,14 @@ def test_a_chart_has_a_line_and_a_band_for_each_arm(folders):
     line, band = chart["series"][1], chart["series"][0]
     assert line["x"] == band["x"]
     assert all(low <= y <= high for low, y, high in zip(band["low"], line["y"], band["y"], strict=True))
+
+
+def test_runs_of_one_seed_are_one_sample_in_the_charts_too(folders, tmp_path):
+    again = shutil.copytree(folders[0], tmp_path / "again")
+    [once, twice] = [
+        comparison_charts(compare_runs([*given, folders[3]])) for given in ([folders[0]], [folders[0], again])
+    ]
+    assert once == twice
 
 
 def test_python_gives_rows_for_a_data_frame_and_prints_the_tables(folders):

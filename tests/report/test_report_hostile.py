@@ -252,10 +252,11 @@ def test_a_number_leads_to_a_hostile_name(page):
     assert page.locator("#detail .head p").inner_text().endswith("named 4")
 
 
-def test_a_number_says_how_many_of_its_exchanges_were_kept(chromium, tmp_path):
+def test_a_number_says_how_many_of_its_exchanges_were_kept(chromium, tmp_path, monkeypatch):
+    monkeypatch.setattr("whet.report.page.MAX_EXCHANGES", 60)
     folder = fake_run(tmp_path / "run", length=2, num_tests=200)
     page = chromium.new_page()
-    page.goto(write_report(folder, max_exchanges=60).as_uri())
+    page.goto(write_report(folder).as_uri())
     tests = [row for row in read_lines(folder / "traces" / "test.jsonl") if row["critic"] == "stage2"]
     for options, fits in (
         ("change=c2i", lambda row: (row["answer_score"], row["refinement_score"]) == (1, 0)),
@@ -270,8 +271,8 @@ def test_a_number_says_how_many_of_its_exchanges_were_kept(chromium, tmp_path):
     page.close()
 
 
-@pytest.mark.parametrize("share", [-3.0, 7.0])
-def test_shares_and_counts_that_cannot_be_break_no_page(tmp_path, share):
+@pytest.mark.parametrize(("share", "count"), [(-3.0, -1), (7.0, -5), (0.5, 0.5)])
+def test_shares_and_counts_that_cannot_be_break_no_page(tmp_path, share, count):
     """As in a log that somebody damaged: numbers, but none that a run writes."""
     folder = tmp_path / "run"
     fake_run(folder)
@@ -281,6 +282,6 @@ def test_shares_and_counts_that_cannot_be_break_no_page(tmp_path, share):
     write_lines(folder / "metrics.jsonl", rows)
     summary = json.loads((folder / "summary.json").read_text())
     for row in summary["rows"].values():
-        row["n"] = -1
+        row["n"] = count
     (folder / "summary.json").write_text(json.dumps(summary))
     assert write_report(folder).stat().st_size > 10_000

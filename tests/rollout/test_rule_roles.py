@@ -57,6 +57,7 @@ def test_what_fills_a_template_is_read_back(template, text, filling):
     assert read_back(template, text) == filling
 
 
+@pytest.mark.integration
 def test_a_run_with_an_actor_by_rule_trains_the_critic_alone(tmp_path):
     settings = ("actor.kind=rule", "actor.mend=1", "actor.spoil=0", "warm_start.critic_steps=2", "data.num_test=200")
     steps = [f"stage{n}.{key}" for n in (1, 2) for key in ("num_steps=1", "prompts_per_step=4", "validate_every=1")]

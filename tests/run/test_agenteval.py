@@ -278,6 +278,7 @@ def at(server, *more):
     )  # fmt: skip
 
 
+@pytest.mark.integration
 def test_an_endpoint_that_always_walks_down(only, tmp_path):
     """Of the 25 starts, three are straight above the goal: (5, 6), (6, 6) and (7, 6)."""
     pytest.importorskip("openai")

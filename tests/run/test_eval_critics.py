@@ -33,6 +33,7 @@ def records(run: Path, beginning: str) -> list[tuple[str, dict]]:
     return [(file.name, json.loads(file.read_text())) for file in files]
 
 
+@pytest.mark.integration
 def test_plain_answers_have_no_critic_and_a_majority_of_their_own(run):
     found, _ = measured(run, names=("no_critic", "critic_sft"), num_samples=3)
     plain, sft = found["no_critic"], found["sft_critic"]

@@ -48,6 +48,7 @@ def lines(run: Path) -> list[str]:
     return file.read_text().splitlines()
 
 
+@pytest.mark.integration
 def test_a_run_keeps_what_was_sampled_and_asks_for_nothing_twice(run):
     [record] = scaled(run, "single,majority,parallel").values()
     assert (record["critic"], record["n"], record["lost"]) == ("ref_critic", 12, 0)

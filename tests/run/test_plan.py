@@ -131,11 +131,13 @@ def test_a_set_without_worked_solutions_stops_the_warm_start_before_it_begins(tm
 @pytest.mark.parametrize(
     ("schedule", "says"),
     [
-        ("{kind: steps, values: [5, 10, 15], every: 100}",
-         "max_turns: 5, 10 from step 101, 15 from step 201; the run has 5 steps, so that it stays at its first value"),
+        ("{kind: steps, values: [5, 10], every: 100}",
+         "max_turns: 5, 10 from step 101; the run trains for 2 steps, so that it stays at its first value"),
         ("{kind: steps, values: [5, 10, 15], at: [2, 9]}",
-         "max_turns: 5, 10 from step 2, 15 from step 9; the run has 5 steps, and does not come to its end"),
-        ("{kind: linear, start: 2, end: 4, over: 2}", "max_turns: from 2 to 4 over 2 steps after step 1 train trains"),
+         "max_turns: 5, 10 from step 2, 15 from step 9; the run trains for 2 steps, and does not come to its end"),
+        ("{kind: steps, values: [5, 10], at: [3]}",
+         "max_turns: 5, 10 from step 3; the run trains for 2 steps, so that it stays at its first value"),
+        ("{kind: linear, start: 2, end: 4, over: 1}", "max_turns: from 2 to 4 over 1 steps after step 1 train trains"),
         ("{kind: gated, values: [2, 4], metric: reward/success, above: 0.5, patience: 3}",
          "max_turns: 2, then 4, each next one after reward/success was above 0.5, 3 times in a row train trains"),
     ],

@@ -90,6 +90,7 @@ def test_every_player_plays_in_the_same_worlds(sampled):
     assert all("Crafted" in pair.chosen[-1].text for pair in pairs)
 
 
+@pytest.mark.integration
 def test_of_an_items_own_episodes_the_best_stands_beside_the_worst():
     found = episodes(player="policy", num_items=8, num_samples=6, against="own")
     groups = [found.episodes[at : at + 6] for at in range(0, 48, 6)]
@@ -101,6 +102,7 @@ def test_of_an_items_own_episodes_the_best_stands_beside_the_worst():
         assert rejected.messages in [each.messages for each in group if not each.success]
 
 
+@pytest.mark.integration
 def test_files_of_a_command_are_learnt_from(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = ["--policy", "tiny_agent_early", "--samples", "2", "--limit", "3", *SMALL[1:3]]

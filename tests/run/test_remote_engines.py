@@ -47,6 +47,7 @@ def weights_of(folder: Path) -> dict[str, str]:
     return {name: digest for name, digest in manifest.items() if name.startswith("policies/")}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_is_the_same_with_engines_that_hold_copies(name, tmp_path, monkeypatch):
     local = same_numbers.run(name, tmp_path / "local", *RUNS[name])
@@ -58,6 +59,7 @@ def test_a_run_is_the_same_with_engines_that_hold_copies(name, tmp_path, monkeyp
     assert max(engine.version or 0 for engine in made) > 0, "no engine has seen an update"
 
 
+@pytest.mark.integration
 def test_adapters_reach_engines_that_hold_copies(tmp_path, monkeypatch):
     settings = (*GRPO, "policy.lora.rank=4", "kl.coef=0.05")
     finished("grpo", *settings, folder=tmp_path / "local")
@@ -81,6 +83,7 @@ class KillsAtStep(Quiet):
             raise Killed
 
 
+@pytest.mark.integration
 def test_a_run_that_is_killed_goes_on_the_same_with_engines_that_hold_copies(tmp_path, monkeypatch):
     settings, local, remote = (*GRPO, "checkpoint_every=1"), tmp_path / "local", tmp_path / "remote"
     finished("grpo", *settings, folder=local)

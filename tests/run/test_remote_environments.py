@@ -36,6 +36,7 @@ def in_process(tmp_path_factory):
     return out
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("way", "share"), [("fine", 0.0), ("cut", 0.01), ("cut", 0.1), ("slow", 0.2)])
 def test_a_run_has_the_bits_of_the_one_in_process(tmp_path, server, in_process, way, share):
     """Also where connections are cut, before a request has arrived or after it was answered, and where answers come
@@ -50,6 +51,7 @@ def test_a_run_has_the_bits_of_the_one_in_process(tmp_path, server, in_process, 
     assert share < 0.1 or proxy.counts["spoilt"] > 10
 
 
+@pytest.mark.integration
 def test_gigpo_knows_states_by_their_digests(tmp_path, server):
     """Its groups are of turns in equal states, which it asks of the environment."""
     for name, env in (("here", "maze"), ("there", {"maze": {"url": server.url}})):

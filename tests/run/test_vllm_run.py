@@ -43,6 +43,7 @@ def steps(folder: Path) -> list[dict[str, float]]:
     return [row for row in rows if "optim/grad_norm" in str(row)]
 
 
+@pytest.mark.integration
 def test_a_run_of_grpo_learns_what_it_learns_with_its_own_engine(server, tmp_path, monkeypatch):
     # vLLM takes seeds of 63 bits: whet's own engine is given the same ones.
     monkeypatch.setattr(running, "_signed", lambda seed: seed & (2**63 - 1))
@@ -66,6 +67,7 @@ def test_the_check_at_the_start_asks_the_servers(server, tmp_path):
     assert server.num_replies > 0
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("fault", ["label_only", "stale_head", "other_reply", "abort_as_stop", "other_logprobs"])
 def test_a_fault_that_comes_in_a_run_ends_it_before_the_next_update(fault, server, tmp_path, monkeypatch):
     step, made = Loop._step, list[int]()

@@ -55,6 +55,7 @@ def events(run, *names):
     return [(row["event"], row["step"]) for row in rows if row["event"] in names]
 
 
+@pytest.mark.integration
 def test_an_actor_that_always_fails_is_told_stopped_and_resumed_to_the_same_bits(tmp_path, random_model):
     progress, unbroken, run = Told(), tmp_path / "unbroken", tmp_path / "run"
     start(grpo_config(f"policy.path={random_model}"), unbroken, progress).go()
@@ -111,6 +112,7 @@ def test_an_actor_that_is_always_right_is_told_so_and_goes_on(tmp_path):
     assert {row["group/all_right"] for row in metrics(tmp_path) if "group/all_right" in row} == {1.0}
 
 
+@pytest.mark.integration
 def test_critics_and_warm_starts_are_watched(tmp_path, small_run):
     """A random critic has no readable verdict; a learning rate of next to nothing moves no loss."""
     settings = [*small_run, "watch.steps=2", "warm_start.actor_steps=4", "warm_start.critic_steps=4", "data.num_test=4",
@@ -127,6 +129,7 @@ def test_critics_and_warm_starts_are_watched(tmp_path, small_run):
     assert wrong[0] == 1.0
 
 
+@pytest.mark.integration
 def test_a_good_run_is_told_nothing(tmp_path):
     """The shipped models, as they come."""
     settings = ["num_threads=1", "data.num_train=64", "data.num_validation=4", "data.num_test=4", "watch.steps=2",

@@ -439,6 +439,7 @@ def is_running(base: str) -> bool:
         return False
 
 
+@pytest.mark.integration
 def test_an_agent_behind_an_endpoint_plays_as_it_does_in_its_run(tmp_path):
     """The same items, worlds and words, greedily, so the same episodes."""
     data, limits = {"env": "textcraft", "num_validation": 2, "num_test": 6}, {"max_turns": 6}

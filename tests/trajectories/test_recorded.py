@@ -88,6 +88,8 @@ def test_chats_and_trajectories_are_read_and_a_reward_is_never_made_up(tmp_path)
         (verifiers([node(0, "user", "Q")]), "node 0 has no message, or no earlier node as its parent"),
         ({"messages": ["hello"]}, "message 0 has no role"),
         ({"messages": "hello"}, "its messages are no list"),
+        ({"conversations": [{"from": [], "value": "Q"}]}, "message 0 has no role"),
+        ({"conversations": [{"from": "human", "value": "Q"}, None]}, "message 1 has no role"),
         (verifiers([node(None, "user", "Q")], errors=5), "its errors are no list"),
         ({"messages": [{"role": "assistant", "content": 5, "tool_calls": 5}]}, "its calls of tools are no list"),
     ],
@@ -104,6 +106,19 @@ def test_odd_values_are_shown_as_they_are(tmp_path):
     assert first["turns"][0]["text"] == "[image]\nx\nf"
     assert first["reward"] is None
     assert (second["question"], second["environment"]) == ("", "")
+
+
+def test_a_chat_of_sharegpt_keeps_its_first_question(tmp_path):
+    said = [{"from": who, "value": text} for who, text in [("human", "2 + 2?"), ("gpt", "4"), ("human", "Sure?")]]
+    [row] = recorded_rows(file_of(tmp_path, {"conversations": said}))
+    assert (row["question"], [turn["text"] for turn in row["turns"]]) == ("2 + 2?", ["4", "Sure?"])
+
+
+def test_a_success_that_is_a_text_is_none(tmp_path):
+    """`bool("false")` would make it one."""
+    chat = {"messages": [{"role": "assistant", "content": "!"}]}
+    rows = recorded_rows(file_of(tmp_path, *({**chat, "success": success} for success in ("false", 0, 1))))
+    assert [row["answer_score"] for row in rows] == [None, 0.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,14 @@ def test_what_is_wrong_is_said_in_a_sentence(kind, tmp_path):
     assert len(str(caught.value)) < 600
 
 
+@pytest.mark.parametrize("role", [[], {}, None, "tool"])
+def test_a_rollout_whose_speaker_is_none_is_refused(role, tmp_path):
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text(json.dumps({"item_id": 3, "conversations": [{"role": role, "content": "Hi"}]}))
+    with pytest.raises(DataError, match=r"line 1: message 0 is dict; write role \(user or assistant\) and content"):
+        read_trajectories(path, "maze")
+
+
 def test_an_item_without_a_conversation_is_no_trajectory(tmp_path):
     path = tmp_path / "items.jsonl"
     path.write_text('{"item_id": "a_1", "conversations": null}\n')

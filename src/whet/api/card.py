@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Literal
 
 from whet.api.card_origin import MADE_HERE, data_licence, method_in_words, method_name, papers, trained_by
@@ -84,14 +83,9 @@ def model_card(trained: LoadedRun, name: str, weights: Weights) -> str:
     )
 
 
-def _is_trained(trained: LoadedRun, name: str) -> bool:
-    """False: the run only measured the model, or no phase has moved its weights."""
-    return trained.versions[name] > 0 or name in trained.spec.final_policies
-
-
 def _title(trained: LoadedRun, name: str) -> str:
     method = method_name(trained)
-    if _is_trained(trained, name):
+    if trained.versions[name] > 0:
         return f"{name}, trained with {method}"
     return f"{name}, which a run of {method} holds and has not trained"
 
@@ -153,7 +147,7 @@ def _facts(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], 
         "weights": held,
         "method": method_in_words(trained),
         "trained by": _cell(trained_by(env)),
-        "selected by": selected_by(run, name) if _is_trained(trained, name) else "nothing: no update has moved them",
+        "selected by": _selected_by(trained, name),
         "base model": _cell(f"`{base}`{_inputs(trained, f'{trained.role(name)}.path = ')}"),
         **({"which came from": _cell(came_from)} if came_from else {}),
         "licence": _cell(licence_in_words(record).removeprefix("licence ")),
@@ -182,14 +176,15 @@ def _changed(config: RunConfig, name: str) -> str:
     return f"those of `{name}` but {', '.join(keys)}" if keys else f"those of `{name}`"
 
 
-def selected_by(run: Path, name: str) -> str:
+def _selected_by(trained: LoadedRun, name: str) -> str:
     """The measurement that chose a policy's weights, in words."""
-    chosen = [
-        row for row in read_rows(run / "events.jsonl") if row.get("event") == "best" and row.get("policy") == name
-    ]
-    if not chosen:
-        return "nothing: these are the weights as training left them"
-    return f"{str(chosen[-1].get('message', '')).removesuffix(' is the best so far')}, the best of the validations"
+    events = read_rows(trained.folder / "events.jsonl")
+    chosen = [row for row in events if row.get("event") == "best" and row.get("policy") == name]
+    if chosen:
+        return f"{str(chosen[-1].get('message', '')).removesuffix(' is the best so far')}, the best of the validations"
+    if trained.versions[name] == 0:
+        return "nothing: no update has moved them"
+    return "nothing: these are the weights as training left them"
 
 
 def _inputs(trained: LoadedRun, setting: str) -> str:

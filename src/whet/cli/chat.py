@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.markup import escape
@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from whet.cli.app import app
-from whet.cli.console import guarded, out, usage
+from whet.cli.console import DraftOption, ProductsOption, guarded, out, usage
 from whet.cli.export import PolicyOption, RunArgument
 from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 
@@ -41,13 +41,8 @@ def chat(
     policy: PolicyOption = None,
     temperature: Annotated[float, typer.Option(min=0.0, max=10.0, help="0: greedy.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of samples, where not greedy.")] = 0,
-    products: Annotated[
-        Literal["float32", "bfloat16", "int8"],
-        typer.Option(help="What the weights are multiplied in, on a CPU. int8 is fastest for a reply at a time."),
-    ] = "float32",
-    draft: Annotated[
-        int, typer.Option(min=0, max=64, help="Tokens drafted at a time from what a reply repeats; 8 is a good number.")
-    ] = 0,
+    products: ProductsOption = "float32",
+    draft: DraftOption = 0,
     plugins: PluginsOption = None,
 ) -> None:
     """Talk to a trained critic (question and answer in, critique and verdict out) or actor (question in, answer out).

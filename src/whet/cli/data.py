@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from whet.cli.app import app
-from whet.cli.console import SettingsArgument, SettingsCommand, config_of, guarded, progress_bar, report_spec_of
-from whet.cli.own_files import PluginsOption, with_plugins
-from whet.cli.train import AcceptOption, DryRunOption, OverwriteOption, dry_run_of, finish
+from whet.cli.console import SettingsArgument, SettingsCommand
+from whet.cli.own_files import PluginsOption
+from whet.cli.train import AcceptOption, DryRunOption, OverwriteOption, run_or_plan
 
 MAKER = "auto_critique"
 """The method that makes critiques."""
@@ -46,15 +46,6 @@ def critiques(
     Examples: whet data critiques --out runs/critiques;  whet data critiques mine.yaml num_questions=500 --out runs/mine
     """
 
-    def work() -> None:
-        config: Any = config_of(MAKER, with_plugins(settings, plugins))
-        if dry_run:
-            dry_run_of(config)
-            return
-        from whet.run import launch
-
-        progress = progress_bar(report_spec_of(config).phases)
-        begun = launch.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
-        finish(begun, folder, progress)
-
-    guarded(work, folder)
+    run_or_plan(
+        MAKER, settings, folder, dry_run=dry_run, overwrite=overwrite, accept_changes=accept_changes, plugins=plugins
+    )

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from whet.cli.app import app
-from whet.cli.console import guarded, out, usage
+from whet.cli.console import DraftOption, ProductsOption, guarded, out, usage
 from whet.cli.listening import check_secret
 from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 from whet.distribution import how_to_install
@@ -49,13 +49,8 @@ def serve(
         Literal["float32", "bfloat16"] | None,
         typer.Option(help="Number type of a model folder. Default: float32. A run has its own."),
     ] = None,
-    products: Annotated[
-        Literal["float32", "bfloat16", "int8"],
-        typer.Option(help="What the weights are multiplied in, on a CPU. int8 is fastest for a reply at a time."),
-    ] = "float32",
-    draft: Annotated[
-        int, typer.Option(min=0, max=64, help="Tokens drafted at a time from what a reply repeats; 8 is a good number.")
-    ] = 0,
+    products: ProductsOption = "float32",
+    draft: DraftOption = 0,
     plugins: PluginsOption = None,
 ) -> None:
     """Serve a run's policies, or any model folder, at /v1/chat/completions and /v1/completions, for OpenAI's client.

@@ -64,19 +64,9 @@ def train(
     whet train bapo off_policy.kind=replay off_policy.staleness=4 --out runs/bapo
     """
 
-    def work() -> None:
-        with loading():
-            config = config_of(method, with_plugins(settings, plugins))
-            from whet.run import launch
-
-            if dry_run:
-                dry_run_of(config)
-                return
-            progress = progress_bar(report_spec_of(config).phases)
-            begun = launch.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
-        finish(begun, folder, progress)
-
-    guarded(work, folder)
+    run_or_plan(
+        method, settings, folder, dry_run=dry_run, overwrite=overwrite, accept_changes=accept_changes, plugins=plugins
+    )
 
 
 @app.command(cls=SettingsCommand)
@@ -106,7 +96,34 @@ def resume(
     guarded(work, folder)
 
 
-def dry_run_of(config: RunConfig) -> None:
+def run_or_plan(
+    method: str,
+    settings: list[str] | None,
+    folder: Path,
+    *,
+    dry_run: bool,
+    overwrite: bool,
+    accept_changes: bool,
+    plugins: list[Path] | None,
+) -> None:
+    """Run a method, or go on with the run in the folder, and show its results. With `dry_run`, print its plan."""
+
+    def work() -> None:
+        with loading():
+            config = config_of(method, with_plugins(settings, plugins))
+            from whet.run import launch
+
+            if dry_run:
+                _dry_run_of(config)
+                return
+            progress = progress_bar(report_spec_of(config).phases)
+            begun = launch.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
+        finish(begun, folder, progress)
+
+    guarded(work, folder)
+
+
+def _dry_run_of(config: RunConfig) -> None:
     """Load and check everything, and print the plan of a run."""
     import tempfile
 

@@ -85,6 +85,10 @@ class Config(BaseModel):
         """The user's settings in the one form in which they are merged. A class may accept two forms of some."""
         return settings
 
+    def _settings(self) -> dict[str, Any]:
+        """The values by name, from which `load` makes an equal config. Counts as no read."""
+        return self.__dict__
+
     def _acts_through(self, key: Key) -> tuple[Key, Key]:
         """The setting that a key is part of, and the key whose reading gives it its effect. Here both are the key."""
         return key, key
@@ -100,7 +104,7 @@ def plain(value: Any) -> Any:
     Pydantic's dump would count as one, as it reads the tag of a union's members.
     """
     if isinstance(value, Config):
-        return {name: plain(inner) for name, inner in value.__dict__.items()}
+        return {name: plain(inner) for name, inner in value._settings().items()}
     if isinstance(value, Mapping):
         return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, tuple | list | set | frozenset):

@@ -110,4 +110,9 @@ class EnvironmentData(Config):
         names = settings["env"]
         if isinstance(names, str):
             names = [name.strip() for name in names.split(",")]
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError(
+                "a list in env holds names alone, such as [maze, wordle]; with shares or an address write a mapping: "
+                "{maze: 1, textcraft: {url: http://127.0.0.1:8001}}"
+            )
         return {**settings, "env": dict.fromkeys(names, 1.0)}

@@ -31,8 +31,9 @@ def inputs_of(value: Any, key: str = "") -> Iterator[tuple[str, Kind, str]]:
     for name, inner in value.__dict__.items() if isinstance(value, Config) else ():
         place = f"{key}.{name}".lstrip(".")
         marks = _marks(type(value).model_fields[name])
-        if isinstance(inner, Config):
-            yield from inputs_of(inner, place)
+        parts = {f"{place}.{at}": part for at, part in inner.items()} if isinstance(inner, Mapping) else {place: inner}
+        for at, part in parts.items():
+            yield from inputs_of(part, at)
         for mark in marks:
             for path in _each(inner):
                 if path is not None:

@@ -189,7 +189,7 @@ class EngineConfig(Config):
     products: Annotated[Literal["float32", "bfloat16", "int8", "auto"], ActsWhen("kind", "local")] = "float32"
     """What the engine multiplies weights in, on a CPU. Another type than float32 takes a packed copy of the weights,
     for the engine alone. bfloat16 needs amx_bf16 or avx512_bf16; int8 is for a few rows at a time, as in serving. auto:
-    bfloat16 where the processor has amx_bf16 and all models are wider than 512, else float32; the run's config.yaml has
+    bfloat16 where the processor has either and all models are wider than 512, else float32; the run's config.yaml has
     its choice."""
     correct: Annotated[bool, ActsUnless("products", "float32")] = True
     """Compare the update's ratios with the weights that the step starts from, and weigh each token by how these and the

@@ -37,7 +37,7 @@ class Scheduled(Config):
     schedule: dict[str, Schedule] = Field({})
     """Values that go with the step of their phase, by dotted key, as in
     schedule.KEY={kind: linear, start: 0, end: 1, over: 20}. Kinds: constant, steps, linear, gated (by a metric).
-    KEY itself must then not be set. schedule.KEY=null takes one out. {}: all values are fixed."""
+    KEY itself must then not be set. schedule.KEY=null takes one out; an empty mapping takes none out."""
 
     @classmethod
     def canonical(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -73,6 +73,13 @@ class Scheduled(Config):
             check_key(self, key, schedule)
         check_values(self)
         return self
+
+    def _settings(self) -> dict[str, Any]:
+        """With null for a schedule of the class's defaults that was taken out, or `load` would put it back."""
+        schedules = self.__dict__["schedule"]
+        defaults = type(self).model_fields["schedule"].get_default(call_default_factory=True)
+        removed = dict.fromkeys(key for key in defaults if key not in schedules)
+        return {**self.__dict__, "schedule": {**schedules, **removed}}
 
     def _acts_through(self, key: Key) -> tuple[Key, Key]:
         """A schedule has an effect where the setting that it schedules is read."""
@@ -111,10 +118,20 @@ def possible(config: Scheduled, key: str) -> tuple[Any, ...]:
 
     It serves to prepare what a value needs, such as a reference model where a coefficient may rise above 0.
     """
+    value = _value_in(config, key)
+    schedules: Mapping[str, Schedule] = config.schedule
+    if key in schedules:
+        return values_of(schedules[key])
+    if any(key.startswith(f"{part}.") for part in schedules):  # each value of the part has one of the key
+        return tuple(_value_in(_with_values(config, values), key) for values in _combinations(config))
+    return (value,)
+
+
+def _value_in(config: Config, key: str) -> Any:
     value: Any = config
     for part in key.split("."):
         value = value[part] if isinstance(value, Mapping) else getattr(value, part)
-    return values_of(config.schedule[key]) if key in config.schedule else (value,)
+    return value
 
 
 def counted(config: Scheduled, key: str, num_steps: int, gates: Gates | None = None) -> list[tuple[Any, int]]:

@@ -57,14 +57,14 @@ def _described(root: Config, at: Key, config: Config, kinds: Sequence[type[Confi
         at: where it lies in `root`.
         kinds: the classes that may stand in its place.
     """
-    after_block, depth = False, len(at)
+    after_block, depth, values = False, len(at), config._settings()
     for name, field in type(config).model_fields.items():
-        is_block = bool(config_classes(field.annotation)) or _holds_configs(config.__dict__[name])
+        is_block = bool(config_classes(field.annotation)) or _holds_configs(values[name])
         if depth == 0 and (is_block or after_block):
             yield ""
         after_block = is_block
         yield from _comment(_documentation(config, name, kinds) + _condition(root, (*at, name)), depth)
-        yield from _entry(root, (*at, name), config.__dict__[name], config_classes(field.annotation))
+        yield from _entry(root, (*at, name), values[name], config_classes(field.annotation))
 
 
 def _documentation(config: Config, name: str, kinds: Sequence[type[Config]]) -> str:

@@ -21,7 +21,7 @@ from whet.models.policy import Policy
 from whet.models.scoring import score
 from whet.objectives import gae, whiten
 from whet.objectives.ratio import ESTIMATORS
-from whet.types import Row, Segment, as_row
+from whet.types import REWARD_ROUNDING, Row, Segment, as_row
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def best_and_worst(
         return None
     rewards = [scored.reward for scored in group]
     high, low = max(rewards), min(rewards)
-    if high == low or high - low < margin:
+    if high == low or high - low < margin - REWARD_ROUNDING:
         return None
     best, worst = ([scored for scored in group if scored.reward == reward] for reward in (high, low))
     return rng.choice(best), rng.choice(worst)

@@ -40,7 +40,8 @@ def flat_groups(groups: Groups, reaches: Reaches) -> dict[str, float]:
     Among these, `all_right` counts groups in which every segment reaches the goal, and `all_wrong` those in which none
     does. Both are shares of all groups.
     """
-    if not groups or not any(groups):
+    groups = [group for group in groups if group]  # the others are failures, and no rewards
+    if not groups:
         return {}
     flat = [[reaches(scored) for scored in group] for group in groups if len({scored.reward for scored in group}) == 1]
     return {

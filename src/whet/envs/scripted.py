@@ -32,6 +32,18 @@ Said = tuple[str, float, bool, bool, tuple[str, ...]]
 """Observation, reward, terminated and truncated of one step, and the actions that are listed."""
 
 
+def steps_left(way: Sequence[str], done: Sequence[str]) -> Sequence[str]:
+    """A way's actions from the first one on that was not done yet.
+
+    Args:
+        done: all actions so far. Those that were not next on the way count for nothing.
+    """
+    num_done = 0
+    for action in done:
+        num_done += num_done < len(way) and action == way[num_done]
+    return way[num_done:]
+
+
 def some_items(info: EnvironmentInfo, count: int = 4) -> list[int]:
     """Items of all splits: the first of each, then the last, then the middle one. At least 2, if there are so many."""
     splits = [items for items in info.splits().values() if items]

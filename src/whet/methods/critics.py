@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from whet.config import ConfigError
 from whet.config.critics import ActorRule
@@ -51,6 +51,8 @@ class CriticAlgorithm(Algorithm[C]):
     """An actor answers, a critic critiques, the actor refines; the critic is trained."""
 
     evaluator: CriticEvaluator[C]
+    imitators: ClassVar[Sequence[Literal["actor", "critic"]]] = ("actor", "critic")
+    """Who imitates `warm_start`'s demonstrations, if it is a policy of the run."""
 
     def __init__(self, config: C, run: RunContext) -> None:
         super().__init__(config, run)
@@ -95,10 +97,12 @@ def _warm_starts(algorithm: CriticAlgorithm[C]) -> list[Phase]:
     settings = config.warm_start
     shown = demonstrator(examples_of(settings), config.data, run.tasks, run.prompts)
     run.warnings.extend(filter(None, [shown.warning]))
-    steps: dict[Literal["actor", "critic"], int] = {"critic": settings.critic_steps}
-    if "actor" in run.loop.policies:  # an endpoint learns nothing
-        steps = {"actor": settings.actor_steps, **steps}
-    return [warm_start(settings, num_steps, run.loop, shown, role) for role, num_steps in steps.items()]
+    phases = []
+    for role in algorithm.imitators:
+        if role in run.loop.policies:  # an endpoint learns nothing
+            num_steps = settings.actor_steps if role == "actor" else settings.critic_steps
+            phases.append(warm_start(settings, num_steps, run.loop, shown, role))
+    return phases
 
 
 def training_phases(

@@ -19,7 +19,7 @@ def closing_notes(summary: Record | None, report_spec: ReportSpec) -> list[Note]
 
 
 def _size(summary: Record | None, report_spec: ReportSpec) -> list[Note]:
-    counts = [int(n) for row in summary_rows(summary, report_spec).values() if (n := row["n"])]
+    counts = [int(n) for row in summary_rows(summary, report_spec).values() if (n := row["n"] or 0) >= 1]
     if not counts:
         return []
     n = min(counts)

@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from whet.evaluation.critique import mean_interval
-from whet.report.comparison import Arm, Comparison
+from whet.report.comparison import SEED, Arm, Comparison
 from whet.report.comparison_tables import grids
 from whet.report.curves import MAX_POINTS, stages_of
 from whet.report.html import WEB, page_template, plotly_hash, plotly_packed, script_json, source_hash, write_page
@@ -74,11 +74,10 @@ def _chart(arms: Sequence[Arm], chart: Chart, line: Line) -> dict[str, Any]:
             "colour": COLOURS[index % len(COLOURS)],
             "dash": DASHES[index // len(COLOURS)],
         }
-        checked = [_points(run, line.validation_key) for run in arm.runs]
-        if any(checked):
+        if checked := _by_seed(arm, line.validation_key):
             series += _mean_and_band(style, checked, "validation")
         else:
-            series += _mean_and_band(style, [_points(run, line.key) for run in arm.runs], "train")
+            series += _mean_and_band(style, _by_seed(arm, line.key), "train")
     kind = "validation" if any(one["kind"] == "validation" for one in series) else "training"
     return {
         "title": chart.title if is_alone else f"{chart.title}: {line.name}",
@@ -89,6 +88,11 @@ def _chart(arms: Sequence[Arm], chart: Chart, line: Line) -> dict[str, Any]:
         "staged": False,
         "series": series,
     }
+
+
+def _by_seed(arm: Arm, key: str) -> list[Points]:
+    """A metric in each seed's run that has it: the last one, as in the tables, where a seed has several."""
+    return list({run.setting(SEED): points for run in arm.runs if (points := _points(run, key))}.values())
 
 
 def _points(run: RunRecord, key: str) -> Points:

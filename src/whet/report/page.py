@@ -29,6 +29,8 @@ from whet.report.stats import stats
 from whet.report.table import count_in_words, denominators_in_words, intervals_in_words, intervals_of, shown
 
 logger = logging.getLogger(__name__)
+MAX_EXCHANGES = 300
+"""The most traces of each writer and split on the page. Newest steps come first."""
 MAX_TROUBLES = 5
 """Notes at the top of the page, the worst first. The section Health has all."""
 FACTS = ("seed", "device", "platform", "num_threads", "commit", "whet", "python", "torch", "transformers")
@@ -40,29 +42,26 @@ SCRIPTS: dict[View, tuple[str, ...]] = {
 """The files of the page's script, by the view of traces."""
 
 
-def write_report(run_folder: Path | str, *, max_exchanges: int = 300) -> Path:
+def write_report(run_folder: Path | str) -> Path:
     """Writes the `report.html` of a run folder, whole or not at all.
 
-    Args:
-        max_exchanges: the most traces of each writer and split on the page. Newest steps come first.
     Returns: the page's path.
     Raises: ReportError where the folder holds no run, RunError where the page cannot be written.
     """
     run = read_run(run_folder)
     path = run.folder / "report.html"
-    write_page(path, render(run, max_exchanges=max_exchanges))
+    write_page(path, render(run))
     logger.info("wrote %s (%.1f MB)", path, path.stat().st_size / 1e6)
     return path
 
 
-def write_episodes(path: Path, rows: Sequence[Record], report_spec: ReportSpec, *, max_exchanges: int = 300) -> Path:
+def write_episodes(path: Path, rows: Sequence[Record], report_spec: ReportSpec) -> Path:
     """Writes a page of episodes without a run, such as those of a file. It has only the browser of traces.
 
     Args:
         path: of the page, written whole or not at all. Its name is the title.
         rows: traces, as in a run's `traces/`.
         report_spec: how they are shown.
-        max_exchanges: as in `write_report`.
     Returns: the page's path.
     Raises: RunError where the page cannot be written.
     """
@@ -77,19 +76,18 @@ def write_episodes(path: Path, rows: Sequence[Record], report_spec: ReportSpec, 
         exchanges=tuple(trace_of(row, report_spec.who) for row in rows),
         summary=None,
     )
-    write_page(path, render(run, max_exchanges=max_exchanges, only_traces=True), of_run=False)
+    write_page(path, render(run, only_traces=True), of_run=False)
     return path
 
 
-def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = False) -> str:
+def render(run: RunRecord, *, only_traces: bool = False) -> str:
     """The page of a run, as HTML.
 
     Args:
-        max_exchanges: as in `write_report`.
         only_traces: leave out all sections on the run itself.
     """
     report_spec = run.report_spec
-    traces = browser(run.exchanges, max_exchanges, report_spec)
+    traces = browser(run.exchanges, MAX_EXCHANGES, report_spec)
     rows = summary_rows(run.summary, report_spec)
     strategies = [] if only_traces else list(read_scaling_records(run.folder))
     charts = curves(run) | {"strategies": scaling_charts(strategies)}

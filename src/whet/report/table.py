@@ -152,7 +152,7 @@ def intervals_of(report_spec: ReportSpec, rows: Rows) -> dict[str, str]:
     intervals = {}
     for name, row in rows.items():
         share, n = row[report_spec.best], row["n"]
-        if share is None or n is None or n <= 0 or not 0 <= share <= 1:
+        if share is None or n is None or n < 1 or not 0 <= share <= 1:
             continue
         low, high = (100 * end for end in interval_of_share(share, int(n)))
         decimals = 0 if high - low >= FINE else 1

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Literal
 
 from whet.grading.verdicts import parse_verdict
-from whet.rollout.driver import Rollout, together
-from whet.rollout.retries import Part, Retries, broken_grade
+from whet.rollout.driver import together
+from whet.rollout.retries import Retries, broken_grade, part_of
 from whet.rollout.roles import Role, written
 from whet.rollout.solve import grade_of
 from whet.seeds import seed_of
@@ -65,8 +65,8 @@ class CritiqueRound:
             answer: a cached one instead of a new sample.
             sample: the number among the task's answers, for the seeds.
         """
-        segments, failure, number = await self._survived(
-            task, partial(self.answered, task, answer, sample), is_counted=not self.num_critiques
+        segments, failure, number = await part_of(
+            self.retries, task, partial(self.answered, task, answer, sample), is_counted=not self.num_critiques
         )
         if failure is not None:
             return _ended(task, segments, failure)
@@ -74,8 +74,11 @@ class CritiqueRound:
         if not (self.keep_right and _is_right(answer)):
             parts = await together(
                 # The first chain continues the answer's sample; the others begin one each.
-                self._survived(
-                    task, partial(self._chain, task, answer, sample, index), number=None if index else number
+                part_of(
+                    self.retries,
+                    task,
+                    partial(self._chain, task, answer, sample, index),
+                    number=None if index else number,
                 )
                 for index in range(self.num_critiques)
             )
@@ -86,19 +89,6 @@ class CritiqueRound:
         if reason is not None:
             return _ended(task, segments, Failure(kind="grader_error", reason=reason))
         return _ended(task, segments, failure if len(segments) == 1 else None)
-
-    async def _survived(
-        self,
-        task: Task,
-        make: Callable[[int], Rollout[list[Segment]]],
-        *,
-        number: int | None = None,
-        is_counted: bool = True,
-    ) -> Part:
-        """As `Retries.part`. Without retries a fault is raised, and a failed grading stays."""
-        if self.retries is None:
-            return Part(await make(0), None)
-        return await self.retries.part(task, make, number=number, is_counted=is_counted)
 
     # --- its parts, which other rollouts may use one by one -----------------------------------------------------------
 

@@ -208,6 +208,20 @@ class Retries:
         raise AssertionError
 
 
+async def part_of(
+    retries: Retries | None,
+    task: Task,
+    make: Callable[[int], Rollout[list[Segment]]],
+    *,
+    number: int | None = None,
+    is_counted: bool = True,
+) -> Part:
+    """As `Retries.part`. Without retries a fault is raised, and a failed grading stays."""
+    if retries is None:
+        return Part(await make(0), None)
+    return await retries.part(task, make, number=number, is_counted=is_counted)
+
+
 def broken_grade(segments: Iterable[Segment]) -> str | None:
     """The reason of the first failed grading. None: none failed."""
     return next((s.grade.reason for s in segments if s.grade is not None and s.grade.score is None), None)

@@ -13,7 +13,7 @@ from transformers import AutoConfig
 from whet.config.environment_data import EnvironmentData
 from whet.config.parts import BasicsData, ChainData, FileData, GymData, ModelConfig
 from whet.config.runs import RunConfig
-from whet.engines.products import Shape, chosen, instructions, timing
+from whet.engines.products import Shape, chosen, instructions, lack_of_bfloat16, timing
 from whet.grading import Grader, make_grader
 from whet.methods.environment_tasks import load_environment_tasks
 from whet.methods.registry import preset_of
@@ -125,7 +125,7 @@ def with_products(config: C, progress: Progress, before: RunConfig | None = None
         shapes = [_shape_of(model) for model in preset_of(config.method).algorithm.spec.models(config).values()]
         products = chosen(shapes)
         why = f"engine.products = auto took {products} ({', '.join(instructions()) or 'no known instructions'})"
-        if "amx_bf16" in instructions() and shapes:
+        if shapes and not lack_of_bfloat16():
             why += f"; for information alone, {timing(max(shape.width for shape in shapes))}"
         progress.tell("info", why)
     return config.model_copy(update={"engine": engine.model_copy(update={"products": products})})

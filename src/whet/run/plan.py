@@ -55,7 +55,9 @@ def plan(session: Session) -> list[str]:
         lines.append(f"steps of the phases: {_steps(phases[:1])}, then what it finds decides{limit}")
     else:
         lines.append(f"steps of the phases: {_steps(phases)}")
-    lines += _schedule_lines(algorithm.config.__dict__["schedule"], sum(phase.num_steps for phase in phases))
+    # What lazy methods explore counts too, and updates nothing.
+    counted = [phase for phase in phases if spec.is_lazy or phase.updates(1)]
+    lines += _schedule_lines(algorithm.config.__dict__["schedule"], sum(phase.num_steps for phase in counted))
     updates = [(phase, name, update) for phase in phases for name, update in phase.updates(1).items()]
     lines += [_update_line(phase, name, update) for phase, name, update in updates]
     lines += _rate_warnings(policies, updates)
@@ -97,7 +99,7 @@ def _schedule_lines(schedules: Mapping[str, Schedule], max_steps: int) -> list[s
     """How scheduled values change, and which changes the run is too short for.
 
     Args:
-        max_steps: the most steps that the run can make, in all phases.
+        max_steps: the most steps that the run can make, without those that only measure.
     """
     lines = []
     for key, schedule in schedules.items():
@@ -118,9 +120,9 @@ def _schedule_lines(schedules: Mapping[str, Schedule], max_steps: int) -> list[s
             case Constant():
                 continue
         if first > max_steps:
-            text += f"; the run has {max_steps} steps, so that it stays at its first value"
+            text += f"; the run trains for {max_steps} steps, so that it stays at its first value"
         elif last > max_steps:
-            text += f"; the run has {max_steps} steps, and does not come to its end"
+            text += f"; the run trains for {max_steps} steps, and does not come to its end"
         lines.append(f"{key}: {text}")
     return lines
 

@@ -21,25 +21,19 @@ from whet.seeds import seed_of
 from whet.serve.answers import FINISHED
 from whet.serve.choices import all_of, as_they_come
 from whet.serve.detokenizer import Detokenizer, cut
-from whet.serve.fields import Strict, as_texts, at_most, check_stops, check_whole
+from whet.serve.fields import SamplingFields, as_texts, check_whole
 from whet.serve.pipeline import ChatRunner, sampling_of
-from whet.serve.schemas import MAX_CHOICES, MAX_STOPS, MAX_TOP, ApiError, StreamOptions
+from whet.serve.schemas import MAX_TOP, ApiError, StreamOptions
 from whet.types import Completion, Request, Token
 
 
-class CompletionRequest(Strict):
+class CompletionRequest(SamplingFields):
     """The fields after `logprobs` are taken with values that have no effect, and no others."""
 
     model: str
     prompt: str = Field(min_length=1)
-    n: int | None = Field(None, ge=1, le=MAX_CHOICES)
     max_tokens: int | None = Field(None, ge=1)
     """None: the run's limit."""
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
-    stop: str | list[str] | None = None
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
-    """None: a new one for each request."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
@@ -48,21 +42,8 @@ class CompletionRequest(Strict):
     echo: Literal[False] | None = None
     best_of: Literal[1] | None = None
     suffix: None = None
-    frequency_penalty: float | None = Field(None, ge=0, le=0)
-    presence_penalty: float | None = Field(None, ge=0, le=0)
     logit_bias: dict[str, float] | None = Field(None, max_length=0)
     user: str | None = None
-
-    @field_validator("stop", mode="before")
-    @classmethod
-    def check_number(cls, value: Any) -> Any:
-        return at_most(MAX_STOPS, value)
-
-    @field_validator("stop")
-    @classmethod
-    def check_stop(cls, stop: str | list[str] | None) -> str | list[str] | None:
-        check_stops(as_texts(stop))
-        return stop
 
     @field_validator("prompt")
     @classmethod

@@ -1,15 +1,15 @@
-"""Checks that fields of several requests share. They come before any work on a request."""
+"""Fields that several requests share, and their checks, which come before any work on a request."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from whet.types import is_whole
 
-MAX_STOP_CHARS = 1000
+MAX_CHOICES, MAX_STOPS, MAX_STOP_CHARS = 128, 4, 1000
 
 
 class Strict(BaseModel):
@@ -50,8 +50,27 @@ def as_texts(stop: str | list[str] | None) -> tuple[str, ...]:
     return (stop,) if isinstance(stop, str) else tuple(stop or ())
 
 
-def check_stops(texts: Sequence[str]) -> None:
+def check_stop(stop: str | list[str] | None) -> str | list[str] | None:
     """Raises: ValueError where a stop string is empty, too long, or holds half a character."""
+    texts = as_texts(stop)
     if not all(0 < len(text) <= MAX_STOP_CHARS for text in texts):
         raise ValueError(f"texts of 1 to {MAX_STOP_CHARS} characters")
     check_whole(*texts)
+    return stop
+
+
+class SamplingFields(Strict):
+    """What every route that samples takes."""
+
+    n: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    temperature: float | None = Field(None, ge=0, le=2)
+    """None: 1."""
+    top_p: float | None = Field(None, gt=0, le=1)
+    stop: Annotated[
+        str | list[str] | None, BeforeValidator(partial(at_most, MAX_STOPS)), AfterValidator(check_stop)
+    ] = None
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    """None: a new one for each request."""
+    frequency_penalty: float | None = Field(None, ge=0, le=0)
+    """Nothing but 0, which has no effect; the next field too."""
+    presence_penalty: float | None = Field(None, ge=0, le=0)

@@ -12,15 +12,15 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import FailFast, Field, field_validator
+from pydantic import FailFast, Field
 
 from whet.seeds import seed_of
 from whet.serve.choices import all_of
-from whet.serve.fields import Strict, as_texts, at_most, check_stops
+from whet.serve.fields import SamplingFields, Strict, as_texts
 from whet.serve.models import ServedPolicies
 from whet.serve.pipeline import sampling_of
 from whet.serve.scheduler import Scheduler
-from whet.serve.schemas import MAX_CHOICES, MAX_STOPS, MAX_TOP, ApiError
+from whet.serve.schemas import MAX_TOP, ApiError
 from whet.types import Completion, Request, Sampling, StopReason, in_brief
 
 MAX_IDS, MAX_STOP_IDS = 1_000_000, 256
@@ -29,18 +29,11 @@ MAX_SALT = 1000
 FINISHED: dict[StopReason, str] = {"eos": "stop", "stop": "stop", "length": "length", "cancelled": "abort"}
 
 
-class SamplingParams(Strict):
+class SamplingParams(SamplingFields):
     """The fields after `logprobs` are taken with values that have no effect, and no others."""
 
-    temperature: float | None = Field(None, ge=0, le=2)
-    """None: 1."""
-    top_p: float | None = Field(None, gt=0, le=1)
     max_tokens: int | None = Field(None, ge=1)
     """None: the run's limit."""
-    n: int | None = Field(None, ge=1, le=MAX_CHOICES)
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
-    """None: a new one for each request."""
-    stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = Field(None, max_length=MAX_STOP_IDS)
     """They end a reply as the model's end tokens do, and are its last id."""
     logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
@@ -52,25 +45,12 @@ class SamplingParams(Strict):
     min_tokens: Literal[0] | None = None
     ignore_eos: Literal[False] | None = None
     repetition_penalty: float | None = Field(None, ge=1, le=1)
-    frequency_penalty: float | None = Field(None, ge=0, le=0)
-    presence_penalty: float | None = Field(None, ge=0, le=0)
     skip_special_tokens: bool | None = None
     """The answer has no text, so this and the next two change nothing."""
     spaces_between_special_tokens: bool | None = None
     detokenize: bool | None = None
     routed_experts_prompt_start: int | None = Field(None, ge=0)
     """From where on to tell a mixture's experts. Sent with each further turn; they are not told here."""
-
-    @field_validator("stop", mode="before")
-    @classmethod
-    def check_number(cls, value: Any) -> Any:
-        return at_most(MAX_STOPS, value)
-
-    @field_validator("stop")
-    @classmethod
-    def check_stop(cls, stop: str | list[str] | None) -> str | list[str] | None:
-        check_stops(as_texts(stop))
-        return stop
 
 
 class GenerateRequest(Strict):

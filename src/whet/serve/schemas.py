@@ -17,10 +17,10 @@ from pydantic import FailFast, Field, ValidationInfo, field_validator
 
 from whet.errors import WhetError
 from whet.methods.base import Skill
-from whet.serve.fields import Strict, as_texts, at_most, check_stops, check_whole
+from whet.serve.fields import SamplingFields, Strict, as_texts, at_most, check_whole
 from whet.serve.response_format import ResponseFormat
 
-MAX_CHOICES, MAX_STOPS, MAX_TOP = 128, 4, 20
+MAX_TOP = 20
 MAX_MESSAGES, MAX_PARTS = 10_000, 1000
 """Messages of a request, and parts of a message: each is checked separately."""
 MAX_METADATA = 64
@@ -123,23 +123,16 @@ class StreamOptions(Strict):
     include_obfuscation: bool = False
 
 
-class ChatRequest(Strict):
+class ChatRequest(SamplingFields):
     """`POST /v1/chat/completions`. `stages` is our extension."""
 
     model: str
     messages: Annotated[list[ChatMessage], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES)
-    n: int | None = Field(None, ge=1, le=MAX_CHOICES)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    temperature: float | None = Field(None, ge=0, le=2)
-    """None: 1."""
-    top_p: float | None = Field(None, gt=0, le=1)
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     """None, and max_tokens too: the run's limit. In the pipeline: per stage."""
-    stop: str | list[str] | None = None
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
-    """None: a new one for each request."""
     logprobs: bool | None = None
     """Of the tokens sampled, under `softmax(logits / temperature)`. With a response format: of the allowed tokens."""
     top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
@@ -159,8 +152,6 @@ class ChatRequest(Strict):
 
     response_format: ResponseFormat | None = None
 
-    frequency_penalty: float | None = Field(None, ge=0, le=0)
-    presence_penalty: float | None = Field(None, ge=0, le=0)
     logit_bias: dict[str, float] | None = Field(None, max_length=0)
 
     user: str | None = None
@@ -169,16 +160,10 @@ class ChatRequest(Strict):
     service_tier: str | None = None
     safety_identifier: str | None = None
 
-    @field_validator("stop", "metadata", mode="before")
+    @field_validator("metadata", mode="before")
     @classmethod
-    def check_number(cls, value: Any, info: ValidationInfo) -> Any:
-        return at_most(MAX_STOPS if info.field_name == "stop" else MAX_METADATA, value)
-
-    @field_validator("stop")
-    @classmethod
-    def check_stop(cls, stop: str | list[str] | None) -> str | list[str] | None:
-        check_stops(as_texts(stop))
-        return stop
+    def check_number(cls, value: Any) -> Any:
+        return at_most(MAX_METADATA, value)
 
     @field_validator("top_logprobs")
     @classmethod

@@ -24,7 +24,6 @@ from whet.trajectories.function_calls import (
     Functions,
     action_of,
     called,
-    no_function,
     placeholders,
     templates_of,
 )
@@ -60,10 +59,7 @@ def writer_of(functions: Functions, env: str) -> Writer:
     """A writer of code that calls one of these functions. It raises EnvError for an action without a function."""
 
     def write(thought: str, action: str) -> str:
-        call = called(functions, action)
-        if call is None:
-            raise no_function(functions, env, action)
-        name, arguments = call
+        name, arguments = called(functions, env, action)
         lines = thought.replace("\0", "").splitlines()  # code cannot hold a NUL
         comments = [f"# {line}" if line else "#" for line in lines]
         is_named = isinstance(functions[name], ToolTemplate)  # a tool's arguments may be left out

@@ -151,9 +151,10 @@ def _rollout_item(place: str, number: int, environment: str) -> str:
 
 
 def _rollout_message(place: str, number: int, content: Any) -> Message:
-    if not isinstance(content, dict) or content.get("role") not in ROLES:
+    role = content.get("role") if isinstance(content, dict) else None
+    if not isinstance(role, str) or role not in ROLES:
         raise DataError(f"{place}: message {number} is {_short(content)}; write role (user or assistant) and content")
-    who = SPEAKERS[0] if content["role"] == "user" else SPEAKERS[1]
+    who = SPEAKERS[0] if role == "user" else SPEAKERS[1]
     return Message(who, _text(place, content.get("content"), f"the content of message {number}"))
 
 

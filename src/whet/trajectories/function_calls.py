@@ -81,31 +81,26 @@ def writer_of(functions: Functions, env: str) -> Writer:
     """A writer of calls of these functions. It raises EnvError for an action without a function."""
 
     def write(thought: str, action: str) -> str:
-        call = called(functions, action)
-        if call is None:
-            raise no_function(functions, env, action)
-        name, arguments = call
+        name, arguments = called(functions, env, action)
         reply = {"thought": thought, "function_name": name, "arguments": arguments}
         return json.dumps(reply, ensure_ascii=False)
 
     return write
 
 
-def no_function(functions: Functions, env: str, action: str) -> EnvError:
-    """The error of a writer."""
-    return EnvError(
-        f"no function of {env} says {action[:100]!r} ({', '.join(functions)}): convert with a table that has one"
-    )
+def called(functions: Functions, env: str, action: str) -> tuple[str, dict[str, Any]]:
+    """The first function that gives this action, and its arguments.
 
-
-def called(functions: Functions, action: str) -> tuple[str, dict[str, Any]] | None:
-    """The first function that gives this action, and its arguments. None: there is none."""
+    Raises: EnvError where there is none.
+    """
     for name, templates in functions.items():
         for template in templates_of(templates):
             arguments = match(template, action)
             if arguments is not None:
                 return name, arguments
-    return None
+    raise EnvError(
+        f"no function of {env} says {action[:100]!r} ({', '.join(functions)}): convert with a table that has one"
+    )
 
 
 def action_of(functions: Functions, name: str, arguments: Any) -> str:

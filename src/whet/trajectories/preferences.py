@@ -10,13 +10,12 @@ from typing import Any
 from whet.tasks.files import DataError
 from whet.trajectories.files import message_of, message_row, records, write_rows
 from whet.trajectories.records import FIRST_REPLY, Message, Trajectory, check_messages
+from whet.types import REWARD_ROUNDING
 
 REWARD_GAP = 0.01
 """Published; the authors' script has 0.1."""
 EXPERT_THRESHOLD = 0.7
 """Published; the authors' script has 0.9."""
-DUST = 1e-9
-"""Tolerance of rounding: 1.0 and 0.9 are 0.1 apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +68,9 @@ def preference_pairs(
 
 def differ(one: float, two: float, *, reward_gap: float, threshold: float) -> bool:
     """Whether two rewards make a pair: their distance and the better one are large enough."""
-    return one != two and abs(one - two) >= reward_gap - DUST and max(one, two) >= threshold - DUST
+    return (
+        one != two and abs(one - two) >= reward_gap - REWARD_ROUNDING and max(one, two) >= threshold - REWARD_ROUNDING
+    )
 
 
 def read_pairs(path: str | Path) -> tuple[Pair, ...]:

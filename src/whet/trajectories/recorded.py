@@ -65,7 +65,7 @@ def _of_verifiers(record: Mapping[str, Any], place: str, split: str) -> Iterator
         data = _data(trace) or task
         rewards = _rewards(trace.get("rewards"))
         metrics = trace.get("metrics")
-        success = _number(metrics.get("success")) if isinstance(metrics, dict) else None
+        success = _success(metrics.get("success")) if isinstance(metrics, dict) else None
         errors = [str(error) for error in _list(trace.get("errors") or [], place, "errors")]
         for leaf in _leaves(trace["nodes"], place):
             messages = [node["message"] for node in leaf]
@@ -130,7 +130,10 @@ def _of_chat(record: Mapping[str, Any], place: str, split: str) -> dict[str, Any
     if "conversations" in record:
         name = str(record.get("item_id", place))
         messages = [_of_agentgym(message) for message in _list(record["conversations"], place)]
-        skipped = FIRST_OBSERVATION if messages[1:2] and messages[1].get("role") == "assistant" else 0
+        # Rules and promise. A chat of ShareGPT has no item, and begins with a question and its answer.
+        second = messages[1] if "item_id" in record and len(messages) > 1 else None
+        is_promise = isinstance(second, dict) and second.get("role") == "assistant"
+        skipped = FIRST_OBSERVATION if is_promise else 0
         messages, environment = messages[skipped:], environment_of(name)
     else:
         messages = [
@@ -139,7 +142,6 @@ def _of_chat(record: Mapping[str, Any], place: str, split: str) -> dict[str, Any
         ]
         messages, environment = messages or _list(record.get("messages"), place), str(record.get("task") or "")
         name = str(record.get("example_id", record.get("id", place)))
-    success = record.get("success")
     return _row(
         messages,
         place,
@@ -148,14 +150,15 @@ def _of_chat(record: Mapping[str, Any], place: str, split: str) -> dict[str, Any
         reference=str(record.get("answer") or ""),
         environment=environment,
         reward=_number(record.get("reward")),
-        success=None if success is None else float(bool(success)),
+        success=_success(record.get("success")),
     )
 
 
 def _of_agentgym(message: Any) -> Any:
     """A message as chats have it. Logs of the RL trainer have it so."""
-    if isinstance(message, dict) and message.get("from") in SPEAKERS:
-        return {"role": SPEAKERS[message["from"]], "content": message.get("value")}
+    speaker = message.get("from") if isinstance(message, dict) else None
+    if isinstance(speaker, str) and speaker in SPEAKERS:
+        return {"role": SPEAKERS[speaker], "content": message.get("value")}
     return message
 
 
@@ -207,6 +210,11 @@ def _text(message: Mapping[str, Any], place: str) -> str:
         made = call.get("function", call) if isinstance(call, dict) else call
         calls.append(f"{made.get('name')}({made.get('arguments')})" if isinstance(made, dict) else str(made))
     return "\n".join([*([str(reasoning)] if reasoning else []), *said, *calls])
+
+
+def _success(value: Any) -> float | None:
+    """A switch or a number. None for anything else: a text such as "false" is no success."""
+    return float(value) if isinstance(value, bool) else _number(value)
 
 
 def _number(value: Any) -> float | None:

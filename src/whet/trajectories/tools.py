@@ -18,7 +18,6 @@ from whet.trajectories.function_calls import (
     Functions,
     action_of,
     called,
-    no_function,
     placeholders,
     templates_of,
 )
@@ -98,10 +97,7 @@ def writer_of(functions: Functions, env: str) -> Writer:
     """A writer of replies that call one of these functions. It raises EnvError for an action without a function."""
 
     def write(thought: str, action: str) -> str:
-        call = called(functions, action)
-        if call is None:
-            raise no_function(functions, env, action)
-        name, texts = call
+        name, texts = called(functions, env, action)
         return "\n".join(filter(None, [thought, written_call(Call(name, _typed(texts)))]))
 
     return write

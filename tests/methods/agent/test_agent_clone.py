@@ -11,6 +11,7 @@ from support.agent_model import agent_model
 from support.sessions import finished, session_of
 from whet.config.parts import ModelConfig
 from whet.methods.registry import preset_of
+from whet.tasks.files import DataError
 
 MAZE = (
     f"policy.path={agent_model()}", "data.env=maze", "data.num_train=3", "data.num_test=1", "data.num_validation=1",
@@ -28,6 +29,11 @@ def test_where_nothing_succeeds_the_last_weights_are_the_best(tmp_path):
         "train: nothing succeeded in any validation, so the best weights (policy_best) are the last ones that were "
         "validated"
     )
+
+
+def test_experts_without_a_success_are_named_as_what_there_is_nothing_to_learn_from():
+    with pytest.raises(DataError, match=r"the experts had no success; raise expert\.max_turns"):
+        session_of("agent_clone", *MAZE, "expert.max_turns=1")
 
 
 def facts_of(*settings):

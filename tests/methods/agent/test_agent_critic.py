@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from pydantic import ValidationError
 
+import whet
 from support.agent_model import agent_model
 from support.benches import method_of, phases_of
 from support.sessions import finished
@@ -78,6 +79,23 @@ def test_a_horizon_goes_on_from_stage_to_stage(tmp_path):
     for row in rows:
         assert row["turns/mean"] <= row["turns/horizon"]
         assert row["episodes/cut_by_horizon"] == row["episodes/cut"]
+
+
+@whet.reward("one_a_critique")
+def one_a_critique(episode, index):
+    return 1.0
+
+
+def test_a_weight_of_a_reward_counts_the_steps_of_its_stage(tmp_path):
+    """As all settings of a stage but those of rollouts: stage II begins anew with the schedule's first value."""
+    stages = [f"stage{n}.{each}" for n in (1, 2) for each in ("num_steps=2", "prompts_per_step=2", "group_size=2")]
+    weight = "schedule.rewards.one_a_critique={kind: steps, values: [0, 100], at: [2]}"
+    more = ("warm_start.critic_steps=0", "max_turns=1", "rewards.one_a_critique=1")
+    session = finished("agent_critic", *SMALL, *more, *stages, weight, folder=tmp_path)
+    rows = [row for row in session.loop.folder.read_metrics() if "reward/mean" in row]
+    assert [(row["phase"], row["reward/mean"] > 50) for row in rows] == [
+        ("stage1", False), ("stage1", True), ("stage2", False), ("stage2", True),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("critic", [("critic.kind=rule",), MODEL])

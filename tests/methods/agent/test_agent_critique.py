@@ -12,6 +12,7 @@ import pytest
 from support.counter import Counter, info_of
 from whet.credit import groups_of, refine_outcome, rewarded, verdict_match
 from whet.envs.formats import PARSERS
+from whet.envs.registry import ENVIRONMENTS
 from whet.evaluation.agents import turns_trace
 from whet.methods.agent.critique_rollout import AgentCritique, attempt_text
 from whet.methods.agent.oracles import Experts, action_critic, critique_text, rule_critic
@@ -296,6 +297,30 @@ def test_what_an_oracle_asks_worlds_of_coroutines_is_answered():
     assert experts.judged(a_task(2), 0, [], "wait") == (False, "go")
 
 
+class Halves(Forgetful):
+    """Each step is worth a half, so that no step alone is a success."""
+
+    def step(self, action):
+        text, _, *ends, info = super().step(action)
+        return text, 0.5, *ends, info
+
+
+def test_an_action_that_ends_an_episode_is_judged_by_the_reward_of_the_whole_episode():
+    experts = Experts({"counter": replace(info_of(Halves), expert=going, success_above=0.9)}, {}, 10)
+    assert experts.judged(a_task(2), 0, ["go"], "go") == (True, "go")
+
+
+class Silent(Forgetful):
+    def reset(self, item, *, seed=0):
+        raise NotImplementedError
+
+
+def test_an_error_without_a_text_is_said_by_its_name():
+    experts = Experts({"counter": replace(info_of(Silent), expert=going)}, {}, 10)
+    with pytest.raises(Fault, match="item 2: NotImplementedError"):
+        experts.plan(a_task(2), 0)
+
+
 def test_an_oracle_does_not_wait_for_a_world_that_hangs():
     experts = Experts({"counter": replace(info_of(Hanging), expert=going)}, {}, 10, timeout_s=0.05)
     with pytest.raises(Fault) as caught:
@@ -422,3 +447,17 @@ def test_after_so_many_proposals_the_last_is_taken_unread(envs):
 def test_an_action_is_right_where_it_brings_the_goal_nearer(name, action, says):
     critic = action_critic(name, Experts({"counter": forgetful()}, {}, 10), ACTING)
     assert critic(a_task(3), [written("agent", "", parsed={"action": "go"})], action, 5) == says
+
+
+@pytest.mark.parametrize("name", ["academia", "movie", "sheet", "todo", "weather"])
+def test_an_expert_with_tools_is_nearer_after_each_of_its_calls_and_not_after_another(name):
+    info = ENVIRONMENTS.get(name)
+    experts = Experts({name: info}, {}, 40)
+    for item in info.splits()["test"][:2]:
+        task = Task(id=f"{name}_{item}", prompt="", info={"environment": name, "item": item})
+        way = experts.plan(task, 0)
+        assert len(way) > 1
+        for place, action in enumerate(way):
+            assert experts.judged(task, 0, way[:place], action) == (True, action)
+        first = way[0]
+        assert experts.judged(task, 0, [first], first) == (False, way[1]), "once is enough"

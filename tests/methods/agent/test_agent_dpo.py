@@ -121,6 +121,7 @@ def test_each_pair_is_learnt_as_often_as_any(tmp_path):
         assert {row.credit[0] for row in rows[1::2]} == {-1}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("method", "more"),
     [

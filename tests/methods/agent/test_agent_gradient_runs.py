@@ -117,6 +117,7 @@ def test_every_loss_learns_from_episodes(kind, norms_of, of_reinforce):
     assert (second < 1e-6) == (kind == "gspo")
 
 
+@pytest.mark.integration
 def test_replayed_episodes_are_held_against_the_weights_that_they_are_told_to(tmp_path, settings, counting):
     """Two steps fill the buffer. What is then trained on is two steps old, of which none changed the weights before the
     first update, and one before the second."""
@@ -234,6 +235,7 @@ def test_rows_of_equal_weights_are_measured_once(tmp_path, settings, counting, m
         assert [(trace["policy"], trace["step"]) for trace in traces] == [("after", 1)] * 2 + [("last", 2)] * 2
 
 
+@pytest.mark.integration
 def test_models_beside_have_rows_and_the_lead_over_them_is_paired(tmp_path, settings):
     """The policy itself, untrained, leads itself by nothing; the interval is of the items' differences."""
     data = {"env": "textcraft", "groups": ["depth 1"], "num_train": 4, "num_test": 4, "num_validation": 1,

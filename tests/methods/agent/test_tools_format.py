@@ -112,6 +112,7 @@ def settings_of(place, **more):
     }  # fmt: skip
 
 
+@pytest.mark.integration
 def test_a_model_learns_to_call_tools_and_goes_on_by_reinforcement(place, tmp_path):
     """It clones an episode that stands in words in its file, calls the tool where it wrote nothing that is read, and
     `agent_grpo` trains the same rows that were shown at play."""

@@ -118,6 +118,7 @@ def test_begin_anew_leaves_the_policy_alone(random_policy):
     assert torch.equal(made.model.model.norm.weight, random_policy.model.model.norm.weight)
 
 
+@pytest.mark.integration
 def test_a_retroformer_run_trains_the_values_first_and_then_the_critic_too(tmp_path):
     session = finished("retroformer", *STEPS, *WARM, *PPO, "num_steps=3", folder=tmp_path)
     train = {row["step"]: row for row in logged(tmp_path) if row["phase"] == "train" and row["step"]}

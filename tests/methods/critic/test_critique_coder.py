@@ -6,9 +6,11 @@ import json
 from dataclasses import replace
 
 import pytest
+from pydantic import ValidationError
 
 from support.sessions import STEPS, finished, session_of
 from whet.methods.critic.critique_coder import labelled
+from whet.methods.critic.critique_coder_config import CritiqueCoderConfig
 from whet.methods.solvers import solve_rollout
 from whet.types import Episode, Grade
 
@@ -74,3 +76,9 @@ def test_no_problem_is_left_to_judging_for_ever(monkeypatch):
         with pytest.raises(Drawn):
             method._collect(step)
     assert seen == {task.id for task in train}
+
+
+def test_equal_judgments_teach_nothing_and_are_refused():
+    with pytest.raises(ValidationError, match=r"critique\.temperature = 0 makes all judgments of a solution equal"):
+        CritiqueCoderConfig(critique={"temperature": 0})
+    assert CritiqueCoderConfig(critique={"temperature": 0}, judge_share=0).judge_share == 0

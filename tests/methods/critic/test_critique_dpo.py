@@ -46,6 +46,7 @@ def test_the_first_loss_is_that_of_equal_policies(tmp_path, kind, loss):
     assert second["pair/margin"] != first["pair/margin"]
 
 
+@pytest.mark.integration
 def test_an_iterated_reference_moves_and_a_fixed_one_does_not(tmp_path):
     moved = finished("critique_dpo", *ONE_UPDATE, "num_steps=3", "iterated=1", folder=tmp_path / "iterated")
     fixed = finished("critique_dpo", *ONE_UPDATE, "num_steps=3", folder=tmp_path / "fixed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from dataclasses import replace
@@ -13,6 +14,7 @@ from support.commands import config_of, logged
 from support.episodes import exchange
 from support.sessions import STEPS, WARM, WORLD, finished, session_of
 from whet.config import ConfigError
+from whet.config.reads import check_effects
 from whet.config.yaml_text import load
 from whet.credit import rewarded
 from whet.credit.rewards import closeness, refine_score, score_match, weighted
@@ -160,3 +162,16 @@ def test_the_critic_is_asked_and_read_after_the_run_as_in_it(tmp_path):
 def test_the_stages_are_of_one_length():
     with pytest.raises(ConfigError, match="num_steps"):
         config_of("open_ended", "num_steps=3")
+
+
+def test_a_file_of_demonstrations_is_the_actors_and_needs_no_critiques(tmp_path):
+    """The critic's own have scores in place of verdicts, and are of the tiny world."""
+    row = {"question": "7 + 5", "answer": "Step 1: 7 + 5 = 2\nThe answer is 2", "correct": True}
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    given = (f"warm_start.file={file}", "warm_start.refine_share=0")
+    session = session_of("open_ended", *STEPS, *WARM, *given)
+    assert [phase.name for phase in session.algorithm.phases()][:2] == ["sft_actor", "sft_critic"]
+    config = config_of("open_ended", "warm_start.actor_steps=0", given[0])
+    with pytest.raises(ConfigError, match=r"warm_start\.file has no effect: warm_start\.actor_steps is 0"):
+        check_effects(config)

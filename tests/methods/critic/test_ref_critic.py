@@ -27,11 +27,14 @@ def test_lambda_is_0_first_and_1_later():
     assert [method.at(step).refine_weight for step in (1, 40, 41, 60)] == [0.0, 0.0, 1.0, 1.0]
 
 
-def test_a_run_that_ends_before_lambda_turns_is_told_how_to_turn_it():
-    warned = session_of("ref_critic", "num_steps=20").algorithm.run.warnings
-    assert "set schedule.refine_weight.at=[11]" in " ".join(warned)
-    mended = session_of("ref_critic", "num_steps=20", "schedule.refine_weight.at=[11]").algorithm
-    assert [mended.at(step).refine_weight for step in (10, 11)] == [0.0, 1.0]
+@pytest.mark.parametrize(
+    ("num_steps", "setting"), [(20, "schedule.refine_weight.at=[11]"), (1, "schedule.refine_weight=null")]
+)
+def test_a_run_that_ends_before_lambda_turns_is_told_how_to_turn_it(num_steps, setting):
+    warned = session_of("ref_critic", f"num_steps={num_steps}").algorithm.run.warnings
+    assert f"set {setting}" in " ".join(warned)
+    mended = session_of("ref_critic", f"num_steps={num_steps}", setting).algorithm
+    assert [mended.at(step).refine_weight for step in (10, 11)] == ([0.0, 1.0] if num_steps > 1 else [1.0, 1.0])
     assert "refine_weight" not in " ".join(mended.run.warnings)
 
 

@@ -62,6 +62,7 @@ def test_a_round_starts_from_the_warm_start_or_from_the_round_before(anew):
     assert same is anew
 
 
+@pytest.mark.integration
 def test_a_round_is_as_long_as_what_it_kept(tmp_path):
     session = finished("star_critic", *SMALL, folder=tmp_path)
     done = {each.name: each for each in session.loop.done}

@@ -309,6 +309,7 @@ def test_an_actor_behind_our_own_server_goes_on_from_steps(folder, tmp_path):
         (("rg3.mistakes=[typo]",), "rg3.mistakes: there is no 'typo'; there are arithmetic, operator"),
         (("rg3.mistakes=[formula]",), "no rule makes 'formula'; use a model as corrupter"),
         (("ratio={given: 1}",), "ratio names 'given'; it is of rg1, rg2 and rg3"),
+        (("ratio.rg1=-1",), "ratio.rg1 must be a number of at least 0, got -1"),
         (("annotator.name=prophet",), "there is no rule 'prophet' for these data; choose of: oracle"),
         (("corrupter.name=oracle",), "there is no rule 'oracle'; there is catalogue"),
         (("corrupter={kind: model}",), "the tiny world has no words to ask a model for a mistake"),

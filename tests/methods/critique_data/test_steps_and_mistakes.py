@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.methods.critique_data.mistakes import BY_RULE, CATALOGUE, calculation, evaluated, mutated, recomputed
+from whet.methods.critique_data.mistakes import (
+    BY_RULE,
+    CATALOGUE,
+    calculation,
+    comes_out,
+    evaluated,
+    mutated,
+    recomputed,
+)
 from whet.tasks.chains import parse_chain, sample_chains, steps_text
 from whet.tasks.files import read_tasks
 from whet.tasks.steps import judged_steps, split_steps
@@ -45,6 +53,29 @@ def test_a_planted_mistake_is_carried_through_to_the_answer():
     assert recomputed(SOLD, 0, changed) == [
         changed, "She sold 48+96 = <<48+96=144>>144 clips altogether.\n", "The answer is 144.",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("step", "is_right"),
+    [
+        ("He pays 25/2 = $<<25/2=12.50>>12.50.", True),
+        ("Half of it is <<1/2=.5>>.5.", True),
+        ("24 * 1 = 24.0", True),
+        ("1/3 = 0.33", True),  # rounded
+        ("5 * 1,000 = 5,000", True),
+        ("He pays 25/2 = $<<25/2=12.05>>12.05.", False),
+    ],
+)
+def test_a_result_counts_as_a_number_however_it_is_written(step, is_right):
+    assert comes_out(step) == is_right
+
+
+def test_a_mistake_is_planted_in_an_amount_with_cents():
+    assert mutated("3 pens cost 3*4.50 = 13.50 dollars.", "sign", random.Random(0)) is None
+    assert (
+        mutated("3 pens cost 3*4.50 = 13.50 dollars.", "operator", random.Random(0))
+        == "3 pens cost 3+4.50 = 7.5 dollars."
+    )
 
 
 @pytest.mark.parametrize("mistake", BY_RULE)

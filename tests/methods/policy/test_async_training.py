@@ -74,6 +74,7 @@ def test_a_log_says_which_weights_wrote_what_a_step_trains_on(log, tmp_path):
     assert len({trace["task"] for trace in traces}) == 8, "eight problems, each in one unit"
 
 
+@pytest.mark.integration
 def test_a_run_that_was_stopped_anywhere_goes_on_to_the_same_bits(log, tmp_path):
     launch.start(small(log), tmp_path / "whole", Quiet()).go()
     for step in (1, 2, 3):
@@ -144,6 +145,7 @@ def test_max_age_of_another_regime_is_refused():
 # --- on servers -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.integration
 def test_replies_on_a_server_go_on_while_the_policy_trains(tmp_path):
     """Some are of several versions; what trains is never older than max_age, by the spans of its own tokens."""
     policy = load_policies({"policy": ModelConfig()})["policy"]

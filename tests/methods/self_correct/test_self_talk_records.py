@@ -212,7 +212,7 @@ def test_said_in_the_first_person_and_read_back():
 
 
 def test_a_dialect_whose_critics_do_not_go_by_steps_is_refused():
-    with pytest.raises(ConfigError, match="step by step"):
+    with pytest.raises(ConfigError, match="these prompts do not ask for 'Step sentence:': take prompts=english"):
         words_of(SHORT)
 
 

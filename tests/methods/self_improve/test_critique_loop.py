@@ -240,6 +240,13 @@ def test_an_explicit_budget_is_left_where_a_question_has_its_refinement(tmp_path
     assert stopped, "nobody was left early, so this shows nothing"
 
 
+def test_a_round_that_keeps_nothing_says_so_while_the_run_goes_on(tmp_path):
+    settings = ("sampling.max_new_tokens=1", "refinement.max_new_tokens=1", "merge=none", "num_rounds=1")
+    own = [setting for setting in SMALL if not setting.startswith(("num_originals", "num_rounds"))]
+    session = finished("critique_loop", *own, *settings, folder=tmp_path)
+    assert "round 1 kept nothing" in dict(session.loop.progress.told)["warning"]
+
+
 @pytest.mark.parametrize(("start", "same"), [("base", True), ("last", False)])
 def test_a_round_starts_anew_or_goes_on(start, same, tmp_path):
     method = session_of("self_improve", *ALONE, f"start={start}", "warm_start.actor_steps=0", folder=tmp_path).algorithm
@@ -261,7 +268,11 @@ def test_the_base_model_is_kept_before_its_warm_start(run):
 
 @pytest.mark.parametrize(
     ("settings", "says"),
-    [(("token_budget=[100]",), "feedback = none"), (("sampling.temperature=0",), "same answer every time")],
+    [
+        (("token_budget=[100]",), "feedback = none"),
+        (("feedback=none", "token_budget=[100,-5]"), "token_budget.1 must be a whole number of at least 1, got -5"),
+        (("sampling.temperature=0",), "same answer every time"),
+    ],
 )
 def test_what_contradicts_itself_is_refused(settings, says):
     with pytest.raises(ConfigError, match=says):

@@ -18,6 +18,7 @@ from typing import Any, Self
 from whet.distribution import how_to_install
 from whet.envs.household.environment import LISTED
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Observed, PublishedItems, Stepped
+from whet.envs.scripted import steps_left
 
 NUM_TRAIN, NUM_ITEMS = 2420, 2620
 FOLDERS = (("mappings_train.json", "train"), ("mappings_test.json", "valid_train"))
@@ -196,14 +197,8 @@ def _walkthrough_of(path: Path) -> tuple[str, ...]:
 
 def expert(env: AlfWorld, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     """The game's own way to the goal, from the first of its actions that was not done yet. It ends with them."""
-    while True:
-        gold = env.walkthrough()
-        num_done = 0
-        for action in env.actions:
-            num_done += num_done < len(gold) and action == gold[num_done]
-        if num_done == len(gold):
-            return
-        yield f"Next on the way to the goal is {gold[num_done]!r}.", gold[num_done]
+    while left := steps_left(env.walkthrough(), env.actions):
+        yield f"Next on the way to the goal is {left[0]!r}.", left[0]
 
 
 def group_of(game: Path) -> str:

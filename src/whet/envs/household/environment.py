@@ -16,6 +16,7 @@ from whet.envs.household import tidying
 from whet.envs.household.items import item_of, splits
 from whet.envs.household.simulator import Said, Simulator, check_installed
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Observed, Stepped
+from whet.envs.scripted import steps_left
 
 LISTED = "AVAILABLE ACTIONS: "
 """Before the list of actions in an observation, as ALFWorld's published client has it."""
@@ -145,14 +146,8 @@ def _without_reopening(actions: Sequence[str]) -> tuple[str, ...]:
 
 def expert(env: Household, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     """The simulator's way to a meal, from the first of its actions that was not done yet. It ends with them."""
-    while True:
-        gold = env.gold_actions()
-        num_done = 0
-        for action in env.actions:
-            num_done += num_done < len(gold) and action == gold[num_done]
-        if num_done == len(gold):
-            return
-        yield _thought(gold[num_done]), gold[num_done]
+    while left := steps_left(env.gold_actions(), env.actions):
+        yield _thought(left[0]), left[0]
 
 
 _WHY = {

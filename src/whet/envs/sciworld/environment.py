@@ -8,13 +8,14 @@ process; `seed` changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cache
 from typing import Self
 
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Observed, PublishedItems, Stepped
 from whet.envs.sciworld.items import group, splits, task_of
 from whet.envs.sciworld.simulator import Simulator
+from whet.envs.scripted import steps_left
 
 LOOK = "look around"
 NOT_UNDERSTOOD = ("No known action matches that input.", "Unknown action.")
@@ -135,19 +136,13 @@ def _gold_of(item: int) -> tuple[str, ...]:
 
 def expert(env: SciWorldEnvironment, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     """The simulator's way to the goal, from the first of its actions that was not done yet. It ends with them."""
-    while True:
-        gold = env.gold_actions()
-        num_done = 0
-        for action in env.actions:
-            num_done += num_done < len(gold) and action == gold[num_done]
-        if num_done == len(gold):
-            return
-        yield _thought(gold, num_done), gold[num_done]
+    while left := steps_left(env.gold_actions(), env.actions):
+        yield _thought(left), left[0]
 
 
-def _thought(gold: tuple[str, ...], num_done: int) -> str:
-    action = gold[num_done]
-    left = len(gold) - num_done - 1
+def _thought(left: Sequence[str]) -> str:
+    """Why the first of the actions that are left is next."""
+    action = left[0]
     why = {
         "focus": "I say which thing the task is about",
         "go": "what I need next is there, so I go",
@@ -165,7 +160,8 @@ def _thought(gold: tuple[str, ...], num_done: int) -> str:
         "mix": "these things should react with one another",
         "use": "it tells me or does what the task asks for",
     }.get(action.split(" ", 1)[0], "it is the next step of the experiment")
-    after = f"{left} more {'step' if left == 1 else 'steps'} after this one" if left else "with this one it is done"
+    count = len(left) - 1
+    after = f"{count} more {'step' if count == 1 else 'steps'} after this one" if count else "with this one it is done"
     return f"Next is {action!r}: {why}; {after}."
 
 

@@ -27,7 +27,7 @@ def _goal(family: Family, item: int) -> Goal:
 
 
 class ToolEnvironment:
-    """An environment of tools. Its `goal`, `last_action` and `last_observation` may be read."""
+    """An environment of tools. Its `goal`, `calls`, `last_action` and `last_observation` may be read."""
 
     family: ClassVar[Family]
 
@@ -47,6 +47,8 @@ class ToolEnvironment:
         """Numbers of the subgoals that are not reached."""
         self._reward = 0.0
         self.last_action = self.last_observation = ""
+        self.calls: tuple[tuple[str, str], ...] = ()
+        """Of this episode so far: each call that was understood, and its observation."""
         self.has_ended = True
 
     goal: Goal
@@ -74,7 +76,7 @@ class ToolEnvironment:
         self.tools = self.service.by_name()
         self._subgoals = self.subgoals_of(goal)
         self._left = tuple(range(len(self._subgoals)))
-        self._reward, self.has_ended, self.last_action = 0.0, False, ""
+        self._reward, self.has_ended, self.last_action, self.calls = 0.0, False, "", ()
         self._actions = tuple(written(*call) for call in self.service.suggested())
         self.last_observation = (
             "Now new trial starts.\nYou should perform actions to accomplish the goal: "
@@ -92,6 +94,7 @@ class ToolEnvironment:
         info: Info = {ACTIONS: self._actions}
         try:
             self.last_observation = self._framed(self._call(action))
+            self.calls = (*self.calls, (self.last_action, self.last_observation))
         except NoCall:
             self.last_observation, info = FORMAT_ERROR, {ACTIONS: self._actions, INVALID: True}
         except ToolError as error:

@@ -141,7 +141,8 @@ _OPENERS = ("", "Now ", "Next ", "As the next step ", "To go on, ")
 def expert_of(kinds: Sequence[Kind]) -> Callable[..., Iterator[tuple[str, str]]]:
     """The expert of an environment with these kinds of goals.
 
-    It reads the goal's text and the observations. It repeats a call where another one was made in its place.
+    It reads the goal's text and the observations. It passes over its calls that were made before it began, in their
+    order, and repeats a call where another one was made in its place.
     """
 
     def expert(env: ToolEnvironment, *, seed: int = 0) -> Iterator[tuple[str, str]]:
@@ -149,6 +150,7 @@ def expert_of(kinds: Sequence[Kind]) -> Callable[..., Iterator[tuple[str, str]]]
         random = Random(seed_of("tools expert", seed, env.goal.text))
         solver = next(kind.solve(fields) for kind in kinds if (fields := kind.fields(env.goal.text)) is not None)
         sent: Any = None
+        before = env.calls
         while True:
             try:
                 thought, name, arguments = solver.send(sent)
@@ -156,8 +158,12 @@ def expert_of(kinds: Sequence[Kind]) -> Callable[..., Iterator[tuple[str, str]]]
                 thought, action = _finishing(env, end.value)
                 while True:
                     yield thought, action
-            opener = random.choice(_OPENERS) if env.last_action else ""
             call = ToolCall(name, arguments).text
+            made = next((place for place, (earlier, _) in enumerate(before) if earlier == call), None)
+            if made is not None:
+                sent, before = read_result(before[made][1]), before[made + 1 :]
+                continue
+            opener = random.choice(_OPENERS) if env.last_action else ""
             yield f"{opener}{thought}", call
             while env.last_action != call:
                 yield "I have to make this call before I can go on.", call

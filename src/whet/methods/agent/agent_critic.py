@@ -149,7 +149,7 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         rolled_out = self.critiques.episodes(rollout, self.rollouts.drawn(first + step, stage.prompts_per_step))
         terms, total = terms_of(stage)
         episodes = [episode for episode in rolled_out if episode.outcome not in FAULTS]
-        episodes = rewarded(episodes, CRITIC, terms, total, added=config.rewards)
+        episodes = rewarded(episodes, CRITIC, terms, total, added=self.at(step).rewards)
         groups = groups_of(episodes, CRITIC, "answer")
         assigned = assign_stage_credit(stage, groups, self.run.loop.policies[reference])
         critiques = [e.segments[i] for e in episodes for i in e.indices(CRITIC)]

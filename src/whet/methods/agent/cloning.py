@@ -81,6 +81,11 @@ def clone_rows(
     Raises: DataError where there is none.
     """
     examples = list(trajectories)
+    if not examples:
+        raise DataError(
+            "there is no trajectory to learn from: the experts had no success; raise expert.max_turns, or set "
+            "expert.keep_failures=true"
+        )
     made = [clone_row(trajectory, policy.name, policy.tokenizer, shows_rules=shows_rules) for trajectory in examples]
     rows = [row for row in made if len(row.tokens) <= max_context]
     if not rows:

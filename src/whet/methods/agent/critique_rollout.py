@@ -16,8 +16,8 @@ from typing import Literal
 
 from whet.grading.verdicts import parse_verdict
 from whet.rollout.agent import Agent
-from whet.rollout.driver import Rollout, together
-from whet.rollout.retries import Part, Retries
+from whet.rollout.driver import together
+from whet.rollout.retries import Retries, part_of
 from whet.rollout.roles import Role, written
 from whet.seeds import seed_of
 from whet.tasks.prompts import Message, Prompts
@@ -58,15 +58,18 @@ class AgentCritique:
         Args:
             sample: which of several first attempts at the task this is (for the seeds).
         """
-        segments, failure, number = await self._survived(
-            task, partial(self._first, task, sample), is_counted=not self.num_critiques
+        segments, failure, number = await part_of(
+            self.retries, task, partial(self._first, task, sample), is_counted=not self.num_critiques
         )
         if failure is not None:
             return Episode(task=task, segments=(), outcome=failure.kind, reason=failure.reason)
         parts = await together(
             # The first chain continues the attempt's sample; the others begin one each.
-            self._survived(
-                task, partial(self._chain, task, tuple(segments), sample, index), number=None if index else number
+            part_of(
+                self.retries,
+                task,
+                partial(self._chain, task, tuple(segments), sample, index),
+                number=None if index else number,
             )
             for index in range(self.num_critiques)
         )
@@ -77,19 +80,6 @@ class AgentCritique:
         if lost is not None and len(segments) == end + 1:
             return Episode(task=task, segments=tuple(segments), outcome=lost.kind, reason=lost.reason)
         return Episode(task=task, segments=tuple(segments))
-
-    async def _survived(
-        self,
-        task: Task,
-        make: Callable[[int], Rollout[list[Segment]]],
-        *,
-        number: int | None = None,
-        is_counted: bool = True,
-    ) -> Part:
-        """As `Retries.part`. Without retries a fault is raised."""
-        if self.retries is None:
-            return Part(await make(0), None)
-        return await self.retries.part(task, make, number=number, is_counted=is_counted)
 
     async def _first(self, task: Task, sample: int, attempt: int) -> list[Segment]:
         return await self._attempted(task, sample, again=_which("first", attempt) if attempt else "")

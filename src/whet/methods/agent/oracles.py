@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import fsum
 from random import Random
 from typing import Any, Literal, TypeVar
 
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
 from whet.envs.retries import Attempts, Call, Late
+from whet.errors import text_of
 from whet.methods.agent.critique_rollout import AttemptCritic
 from whet.methods.agent.review import ActionCritic
 from whet.methods.agent.scripted import scripted_episode
@@ -85,7 +87,8 @@ class Experts:
         try:
             return self._envs[info.name].run(question)
         except Exception as error:  # an environment's, in the place of its service
-            reason = f"the expert of {info.name} failed at item {task.info[ITEM]}: {error}"
+            said = text_of(error) or type(error).__name__
+            reason = f"the expert of {info.name} failed at item {task.info[ITEM]}: {said}"
             kind: FaultKind = "timeout" if isinstance(error, Late) else "env_error"
             raise Fault(Failure(kind=kind, reason=reason)) from error
 
@@ -101,14 +104,13 @@ class Experts:
 
         def question(env: Environment, call: Call) -> tuple[bool, str]:
             call(env.reset, task.info[ITEM], seed=seed)
-            for taken in done:
-                call(env.step, taken)
+            rewards = [call(env.step, taken)[1] for taken in done]
             now, after = call(env.fork), call(env.fork)
             expected = _rest(info, now, seed, call)
             stepped = call(after.step, action)
             better = next(iter(expected), "")
             if stepped[2] or stepped[3]:
-                return info.is_success(stepped[1]), better
+                return info.is_success(fsum([*rewards, stepped[1]])), better
             return len(_rest(info, after, seed, call)) < len(expected), better
 
         return self._ask(task, question)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from whet.config import ClipLoss, FixedBounds, PerStep, PolicyRunConfig, SamplingConfig, TrainingConfig
 from whet.config.acts import ActsWhen
@@ -25,3 +25,13 @@ class CritiqueCoderConfig(TrainingConfig, PolicyRunConfig):
     kept_steps: Annotated[int, ActsWhen("judge_share")] = Field(10, ge=1)
     """Steps whose solutions may be judged."""
     loss: PerStep[ClipLoss] = ClipLoss(bounds=FixedBounds(high=1.3))
+
+    @model_validator(mode="after")
+    def check_judging(self) -> Self:
+        settings = self.__dict__  # looking is no reading
+        if settings["judge_share"] and settings["critique"].__dict__["temperature"] == 0:
+            raise ValueError(
+                "critique.temperature = 0 makes all judgments of a solution equal, so judging is not learnt; use 0.6 "
+                "to 1.0, or set judge_share = 0"
+            )
+        return self

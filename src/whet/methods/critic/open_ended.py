@@ -114,6 +114,7 @@ class OpenEnded(CriticAlgorithm[OpenEndedConfig]):
         evaluator=OpenEndedEvaluator,
         report=load_report("open_ended"),
     )
+    imitators = ("actor",)
 
     def __init__(self, config: OpenEndedConfig, run: RunContext) -> None:
         super().__init__(config, run)
@@ -131,7 +132,7 @@ class OpenEnded(CriticAlgorithm[OpenEndedConfig]):
 
     def phases(self) -> Iterator[Phase]:
         config, warm = self.config, self.config.warm_start
-        yield from (phase for phase in self.warm_starts if phase.name == "sft_actor")
+        yield from self.warm_starts
         yield imitation_phase(
             "sft_critic", "critic", warm.critic_steps, self._demonstrations, warm.learning, warm.rows_per_step
         )

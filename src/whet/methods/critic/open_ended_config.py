@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from whet.config import CriticRunConfig, LearningConfig, PerStep, TrainingConfig
+from whet.config.acts import ActsWhen, Inside
+from whet.config.critics import WarmStartConfig
 from whet.methods.critic.reward_model_config import RewardModelConfig
 
 
@@ -15,6 +17,12 @@ class OpenEndedConfig(TrainingConfig, CriticRunConfig):
 
     method: Literal["open_ended"] = "open_ended"
     compared: ClassVar[str] = "roles.critique"
+    warm_start: Annotated[
+        WarmStartConfig,
+        Inside("actor_steps", ActsWhen("actor.kind", "model")),
+        Inside(("refine_share", "file"), ActsWhen("warm_start.actor_steps")),
+    ] = WarmStartConfig()
+    """`file` is for the actor alone: the critic imitates critiques of the tiny world that close with a score."""
     reward_model: RewardModelConfig = RewardModelConfig()
     num_steps: int = Field(80, ge=2, le=10**9, multiple_of=2)
     """Steps of both stages together; each takes half."""

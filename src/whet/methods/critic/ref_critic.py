@@ -40,9 +40,11 @@ class RefCritic(CriticAlgorithm[RefCriticConfig]):
     def __init__(self, config: RefCriticConfig, run: RunContext) -> None:
         super().__init__(config, run)
         if "refine_weight" in config.schedule and not self.at(config.num_steps).refine_weight:
+            middle = config.num_steps // 2 + 1
+            setting = f"schedule.refine_weight.at=[{middle}]" if middle > 1 else "schedule.refine_weight=null"
             run.warnings.append(
-                f"refine_weight is 0 up to the last of {config.num_steps} steps, so no refinement is rewarded: set "
-                f"schedule.refine_weight.at=[{config.num_steps // 2 + 1}]"
+                f"refine_weight is 0 up to the last of {config.num_steps} steps, so no refinement is rewarded: "
+                f"set {setting}"
             )
 
     def phases(self) -> Iterator[Phase]:

@@ -159,7 +159,7 @@ class CritiqueDataConfig(RunConfig):
     """What a step of a solution is: a line (GSM8K), or a sentence (MATH)."""
     num_questions: Annotated[int | None, _MAKES] = Field(60, ge=1)
     """Training problems in use, the first ones in the run's order. None: all."""
-    ratio: Annotated[dict[str, float], _MAKES] = Field({"rg1": 1.0, "rg2": 1.0, "rg3": 1.0})
+    ratio: Annotated[dict[str, Annotated[float, Field(ge=0)]], _MAKES] = Field({"rg1": 1.0, "rg2": 1.0, "rg3": 1.0})
     """Of wrong solutions that are critiqued, by source; where one has too few, the others give fewer too. {}: all."""
     right_share: Annotated[float, _MAKES] = Field(0.5, ge=0)
     """Right solutions for each wrong one that are critiqued too. Who never sees one learns to call everything wrong."""

@@ -78,7 +78,8 @@ def comes_out(step: str) -> bool:
     if parsed is None:
         return True
     again = _with(parsed, parsed.expr)
-    return again is None or again.value == parsed.value.replace(",", "")
+    # As numbers: 12.50 is 12.5
+    return again is None or Fraction(again.value) == Fraction(parsed.value.replace(",", ""))
 
 
 def _places(step: str) -> list[re.Match[str]]:

@@ -99,8 +99,8 @@ def words_of(prompts: Prompts) -> Words:
     if STEP in prompts.critique:
         return SpokenWords(prompts)
     raise ConfigError(
-        f"self-talk is made of critiques step by step, and this prompts's do not ask for {STEP!r}: take english, or a "
-        "prompts that extends it"
+        f"self-talk is made of critiques step by step, and these prompts do not ask for {STEP!r}: take "
+        "prompts=english, or a file that extends it"
     )
 
 

@@ -94,7 +94,7 @@ class CritiqueLoopConfig(PolicyRunConfig):
     """Questions in a step of exploring."""
     num_samples: int = Field(5, ge=1)
     """Answers to each question in a round (N)."""
-    token_budget: Annotated[tuple[int, ...], ActsWhen("feedback", "none")] = ()
+    token_budget: Annotated[tuple[Annotated[int, Field(ge=1)], ...], ActsWhen("feedback", "none")] = ()
     """Tokens that are to be written in each round; the last number counts for later rounds too. After `num_samples`
     each question is answered again and again until they are spent. The `tokens` of a run are in its rounds.json. (): no
     such budget."""

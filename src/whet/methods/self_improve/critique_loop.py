@@ -391,6 +391,7 @@ class CritiqueLoop(PolicyAlgorithm[CritiqueLoopConfig]):
         if not metrics["merged"]:
             text = f"round {number} kept nothing and has nothing to learn from, so the policy stays as it is"
             self.run.loop.folder.event("warning", "nothing_kept", text, phase=f"merge_{number}")
+            self.run.loop.progress.tell("warning", text)
         return metrics
 
 
