@@ -97,13 +97,14 @@ def text(found: Mapping[str, Any]) -> list[str]:
     lines += ["", f"Lead over the majority at equal tokens, paired by seed, with {TITLES[FIRST]}; in brackets what was "
               "really spent.", "", *head]  # fmt: skip
     for name in CRITICISED:
-        shown = [f"{lead(found, FIRST, name, at)} ({spent(found, FIRST, name, at)})" for at in every]
+        leads = [cell(lead(found, FIRST, name, at), sign=True) for at in every]
+        shown = [f"{each} ({spent(found, FIRST, name, at)})" for at, each in enumerate(leads)]
         lines.append(f"| `{name}` | {' | '.join(shown)} |")
     for budget in SHOWN:
         lines += ["", f"The same at a budget of {budget} tokens, by who sits in the critic's seat.", ""]
         lines += header([TITLES[critic] for critic in CRITICS])
         for name in CRITICISED:
-            shown = [lead(found, critic, name, BUDGETS.index(budget)) for critic in CRITICS]
+            shown = [cell(lead(found, critic, name, BUDGETS.index(budget)), sign=True) for critic in CRITICS]
             lines.append(f"| `{name}` | {' | '.join(shown)} |")
     return lines
 
@@ -112,11 +113,12 @@ def header(columns: Sequence[str]) -> list[str]:
     return ["| strategy | " + " | ".join(columns) + " |", "|---" * (1 + len(columns)) + "|"]
 
 
-def lead(found: Mapping[str, Any], critic: str, name: str, at: int) -> str:
+def lead(found: Mapping[str, Any], critic: str, name: str, at: int) -> list[float | None]:
+    """A strategy's accuracy at a budget, less the majority's where that has spent as many tokens; one value a seed."""
     pairs = zip(found[critic][name], found[FIRST][MAJORITY], strict=True)
     rows = [(points[at], majority) for points, majority in pairs]
     ours = [point["accuracy"] for point, _ in rows]
-    return cell(minus(ours, [on_line(majority, point["tokens"]) for point, majority in rows]), sign=True)
+    return minus(ours, [on_line(majority, point["tokens"]) for point, majority in rows])
 
 
 def spent(found: Mapping[str, Any], critic: str, name: str, at: int) -> str:

@@ -124,9 +124,9 @@ def page(answers: Mapping[str, Sequence[Answer]]) -> str:
         "`benchmarks/results_page.py` writes this page from the result files. Nobody edits it.",
         "A figure is a paired difference between two arms of one study, seed by seed, in points, with the half width "
         "of its 95 % t interval. **Shown** means two things: the interval lies on the side that the claim expects, and "
-        "the premise was measured and holds. *Partly shown*: in some of the claim's worlds. The worlds are tiny, and "
-        "so are the models. What shows here says that the code does what the paper describes. It says nothing "
-        "about models of real size.",
+        "the premise was measured and holds. *Partly shown*: in some of the claim's settings. *The other way round*: "
+        "the interval lies on the other side of zero. The worlds are tiny, and so are the models. What shows here says "
+        "that the code does what the paper describes. It says nothing about models of real size.",
         f"Of {len(every)} claims: {told}.",
         "![Every claim's differences with their intervals, in the colours of the verdicts](claims.svg)",
     ]
@@ -147,8 +147,9 @@ def table(answers: Mapping[str, Sequence[Answer]]) -> str:
             figures = ", ".join(
                 cell(lead.values, sign=True) + (f" [{lead.what}]" if named else "") for lead in answer.leads
             )
-            told.append(f"{answer.claim.short}: {figures} ({answer.verdict})")
-        lines.append(f"| {system.says} | `{system.begin}` | {'; '.join(told)} |")
+            lacks = ", premise fails" if answer.premise and not answer.premise.holds else ""
+            told.append(f"{answer.claim.short}: {figures} (*{answer.verdict}{lacks}*)")
+        lines.append(f"| {system.says} | `{system.begin}` | {'<br>'.join(told)} |")  # a line for each claim
     return "\n".join(lines)
 
 

@@ -1,33 +1,38 @@
-"""GRPO on SmolLM2-135M-Instruct: is the trained model better on problems that it was not trained on?
+r"""GRPO on SmolLM2-135M-Instruct: is the trained model better on problems that it was not trained on?
 
     .venv/bin/whet get smollm2 models/smollm2
     .venv/bin/python benchmarks/smollm2_grpo.py             # three seeds, one after the other (two hours on two cores)
     .venv/bin/python benchmarks/smollm2_grpo.py --collect   # only reads what is there
+    .venv/bin/python benchmarks/smollm2_grpo.py --name smollm2_grpo_bfloat16 engine.products=bfloat16 \
+        learning.products=bfloat16   # the same with other products, beside the float32 result
 
 Settings: `examples/smollm2.yaml`. Each seed draws 300 held-out problems, whose facts are in no training problem of any
 seed (of sums, products and sequences so few facts are held out that all seeds have the same problems), and one greedy
 reply to each before and after training. A model that learns to end its replies looks better
 without knowing more, so the success is counted three times: of all replies (a cut one is wrong), of those that ended,
 and of the problems whose replies ended before and after. Seeds 100 to 102 were kept for this. Runs that were
-stopped go on.
+stopped go on. Each has as many threads as OMP_NUM_THREADS says, or two.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from study import arguments, machine, train, write
+from study import arguments, lines_of, machine, paired_lead, read_result, train, write
 from whet.config.parts import BasicsData
 from whet.config.yaml_text import read_file
 from whet.evaluation.critique import mean_interval
 from whet.tasks.basics import make_basics
 
 SETTINGS = Path(__file__).parents[1] / "examples" / "smollm2.yaml"
+NAME = "smollm2_grpo"
+"""Of the result in the example's own settings, with which others are compared."""
 SEEDS = (100, 101, 102)
 AFTER = {"best": "chosen on validation problems", "last": "after the last step"}
 TITLES = {
@@ -37,12 +42,13 @@ TITLES = {
 
 
 def main() -> None:
-    chosen = arguments(__doc__, "smollm2_grpo", seeds=SEEDS)
+    chosen = arguments(__doc__, NAME, seeds=SEEDS)
     seeds = tuple(chosen.seeds)
     runs = {seed: chosen.root / f"seed_{seed}" for seed in seeds}
     if not chosen.collect:
+        threads = int(os.environ.get("OMP_NUM_THREADS", "2"))
         for seed, out in runs.items():
-            train("grpo", [str(SETTINGS), f"seed={seed}", f"data.seed={seed}", *chosen.settings], out, threads=2)
+            train("grpo", [str(SETTINGS), f"seed={seed}", f"data.seed={seed}", *chosen.settings], out, threads=threads)
     found = {seed: compared(run) for seed, run in runs.items()}
     result = {
         "command": chosen.command, "seeds": list(seeds), "settings": chosen.settings,
@@ -50,6 +56,9 @@ def main() -> None:
         "seconds": [json.loads((run / "summary.json").read_text())["seconds"] for run in runs.values()],
         "by_seed": found,
     }  # fmt: skip
+    beside = read_result(NAME).get("by_seed", {})
+    if chosen.name != NAME and all(str(seed) in beside for seed in seeds):
+        result["beside"] = {str(seed): {row: beside[str(seed)][row]["gain"] for row in AFTER} for seed in seeds}
     write(chosen.name, result, _text(result, list(found.values())))
 
 
@@ -57,7 +66,8 @@ def compared(run: Path) -> dict[str, Any]:
     """By row of the table (`best`, `last`): shares before and after, their difference, and both by kind of problem."""
     before = _replies(run, "before", "before")
     kinds = _kinds(run)
-    found: dict[str, Any] = {"num_problems": len(before)}
+    gaps = [line["kl/sampler"] for line in lines_of(run) if "kl/sampler" in line]
+    found: dict[str, Any] = {"num_problems": len(before), "kl/sampler": {"mean": fmean(gaps), "most": max(gaps)}}
     for row in AFTER:
         after = _replies(run, "after", row)
         both = [task for task in before if before[task]["ended"] and after[task]["ended"]]
@@ -132,6 +142,15 @@ def _text(result: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> str:
             numbers = ", ".join(str(table["by_kind"][kind]["n"]) for table in tables if kind in table["by_kind"])
             lines.append(f"| {kind} | {_cell(sides[0])} | {_cell(sides[1])} | {numbers} |")
         lines.append("")
+    if beside := result.get("beside"):
+        gaps = [seed["kl/sampler"] for seed in found]
+        lines += ["## Beside the example's own settings, in points", "", "| gain, less theirs | mean | by seed |"]
+        lines += ["|---|---|---|"]
+        for row, title in AFTER.items():
+            theirs = [gains[row]["all"] for gains in beside.values()]
+            lines.append(paired_lead(f"{title}, of all replies", [seed[row]["gain"]["all"] for seed in found], theirs))
+        lines += ["", f"kl/sampler, nats a token: on average {fmean(gap['mean'] for gap in gaps):.4f}, in a step "
+                  f"{max(gap['most'] for gap in gaps):.4f} at most.", ""]  # fmt: skip
     lines += [f"Machine: {', '.join(f'{k} {v}' for k, v in result['machine'].items() if v)}."]
     return "\n".join(lines) + "\n"
 

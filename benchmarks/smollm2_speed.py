@@ -1,7 +1,7 @@
-"""SmolLM2-135M on one thread: the engine in each type of products, beside `transformers.generate`, llama.cpp and TRL.
+"""SmolLM2-135M on one thread: each type of products, beside `transformers.generate`, llama.cpp, CTranslate2 and TRL.
 
     .venv/bin/whet get smollm2 models/smollm2
-    .venv/bin/uv pip install --python .venv/bin/python -c constraints.txt -e '.[benchmarks]' xllamacpp
+    .venv/bin/uv pip install --python .venv/bin/python -c constraints.txt -e '.[benchmarks]' xllamacpp ctranslate2
     .venv/bin/python benchmarks/smollm2_speed.py --model models/smollm2 --gguf models/smollm2.gguf
 
 Every side does the same work in turn, `--repeats` times. CPU seconds are of the process with all its threads; a shared
@@ -10,6 +10,7 @@ machine stretches the clock beside them. *uniform*: different prompts of 32 toke
 tokens, each side in a process of its own; the first step of each is left out. Products in bfloat16 need amx_bf16 or
 avx512_bf16: without them those sides are left out.
 llama.cpp has its weights in 4 bits (Q4_1), as the package ships them, and is asked over HTTP in this process.
+CTranslate2 has them in 8 bits, as its own converter makes them. Each is left out where its package is not installed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +119,38 @@ class LlamaCpp:
             return int(json.load(answer)["tokens_predicted"])
 
 
-def sides_of(policy: Policy, kind: str, rows: int, gguf: Path | None) -> dict[str, Callable[[Sequence[Request]], Any]]:
+class CTranslate2:
+    """CTranslate2 in 8 bits, on one thread, from a folder that its converter wrote."""
+
+    def __init__(self, folder: Path, policy: Policy) -> None:
+        import ctranslate2
+
+        self._generator = ctranslate2.Generator(str(folder), compute_type="int8", inter_threads=1, intra_threads=1)
+        self._tokenizer = policy.tokenizer
+
+    def generate(self, requests: Sequence[Request]) -> Any:
+        """Replies to requests of one length: it writes a batch until its last row ends."""
+        prompts = [self._tokenizer.convert_ids_to_tokens(list(request.context)) for request in requests]
+        (length,) = {request.sampling.max_new_tokens for request in requests}
+        found = self._generator.generate_batch(
+            prompts, max_length=length, min_length=length, sampling_topk=0, include_prompt_in_result=False
+        )
+        assert all(len(each.sequences_ids[0]) == length for each in found)
+        return found
+
+
+def converted(folder: Path, into: Path) -> Path | None:
+    """A model in CTranslate2's format and 8 bits. None: the package is not installed."""
+    try:
+        from ctranslate2.converters import TransformersConverter
+    except ImportError:
+        return None
+    return Path(TransformersConverter(str(folder)).convert(str(into / "ctranslate2"), quantization="int8"))
+
+
+def sides_of(
+    policy: Policy, kind: str, rows: int, gguf: Path | None, int8: Path | None
+) -> dict[str, Callable[[Sequence[Request]], Any]]:
     """What generates, by its name."""
     kinds = [*products(), *(["int8"] if rows == 1 else [])]
     sides: dict[str, Callable[[Sequence[Request]], Any]] = {
@@ -128,15 +161,19 @@ def sides_of(policy: Policy, kind: str, rows: int, gguf: Path | None) -> dict[st
         sides["generate, static cache"] = lambda requests: generation(policy.causal_lm, requests, "static")
     if gguf is not None and kind == "uniform" and rows <= 16:
         sides["llama.cpp, Q4_1"] = LlamaCpp(gguf, rows).generate
+    if int8 is not None and kind == "uniform":
+        sides["CTranslate2, int8"] = CTranslate2(int8, policy).generate
     return sides
 
 
-def generating(policy: Policy, kind: str, rows: int, repeats: int, gguf: Path | None) -> dict[str, Any]:
+def generating(
+    policy: Policy, kind: str, rows: int, repeats: int, *, gguf: Path | None = None, int8: Path | None = None
+) -> dict[str, Any]:
     """New tokens a CPU second of every side. Of uniform work, prefill is taken off, and given by itself."""
     lengths = long_tailed(rows) if kind == "grouped" else [NEW[rows]] * rows
     requests = requests_of(lengths, GROUP if kind == "grouped" else 1)
     first = requests_of([1] * rows)
-    sides = sides_of(policy, kind, rows, gguf)
+    sides = sides_of(policy, kind, rows, gguf, int8)
     rates, walls, prefills = ({name: list[float]() for name in sides} for _ in range(3))
     for side in sides.values():
         side(first[:2])
@@ -169,13 +206,21 @@ def texts(count: int) -> list[str]:
     return ["".join(random.Random(i).choice("abcdefgh ") for _ in range(64)) for i in range(count)]
 
 
-def whet_step(folder: Path, kind: str, steps: int) -> dict[str, Any]:
+def whet_step(folder: Path, steps: int, *, engine_in: str, update_in: str) -> dict[str, Any]:
+    """Seconds and tokens of each step.
+
+    Args:
+        folder: of the model.
+        steps: that count; one goes before them.
+        engine_in: `engine.products`.
+        update_in: `learning.products`.
+    """
     policy = load(folder)
     policy.model.requires_grad_(True)
-    engine = LocalEngine(policy, products=kind)
-    learning = LearningConfig(learning_rate=RATE, final_share=1.0, minibatch_rows=PROMPTS * REPLIES)
+    engine = LocalEngine(policy, products=engine_in)
+    learning = LearningConfig(learning_rate=RATE, final_share=1.0, minibatch_rows=PROMPTS * REPLIES, products=update_in)
     rule = Update((Term(on_tokens(clipped_policy_loss, low=0.8, high=1.2)),), learning, num_updates=steps + 1)
-    learner = Learner(policy, rule if kind == "float32" else corrected(rule))
+    learner = Learner(policy, rule if engine_in == "float32" else corrected(rule))
     every = [tuple(policy.tokenizer.encode(text)) for text in texts(PROMPTS * (steps + 1))]
     found: dict[str, list[float]] = {"cpu": [], "wall": [], "rollout_cpu": [], "kl": [], "tokens": []}
     for step in range(steps + 1):
@@ -208,7 +253,8 @@ def whet_step(folder: Path, kind: str, steps: int) -> dict[str, Any]:
     return {name: values[1:] for name, values in found.items()} | {"gib": peak()}
 
 
-def trl_step(folder: Path, steps: int) -> dict[str, Any]:
+def trl_step(folder: Path, steps: int, *, autocast: bool) -> dict[str, Any]:
+    """As `whet_step`. With `autocast`, its passes multiply in bfloat16."""
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -231,7 +277,7 @@ def trl_step(folder: Path, steps: int) -> dict[str, Any]:
     model.generation_config.eos_token_id = None
     with tempfile.TemporaryDirectory() as out:
         config = GRPOConfig(
-            output_dir=out, use_cpu=True, bf16=False, fp16=False, report_to=[], disable_tqdm=True,
+            output_dir=out, use_cpu=True, bf16=autocast, fp16=False, report_to=[], disable_tqdm=True,
             logging_strategy="no", save_strategy="no", per_device_train_batch_size=PROMPTS * REPLIES,
             num_generations=REPLIES, max_completion_length=REPLY, max_steps=steps + 1, learning_rate=RATE, beta=0.0,
             num_iterations=1, temperature=1.0, loss_type="dapo", gradient_checkpointing=False, shuffle_dataset=False,
@@ -251,9 +297,20 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
+STEPS: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {
+    "whet, float32": partial(whet_step, engine_in="float32", update_in="float32"),
+    "whet, bfloat16 engine": partial(whet_step, engine_in="bfloat16", update_in="float32"),
+    "whet, bfloat16 engine and update": partial(whet_step, engine_in="bfloat16", update_in="bfloat16"),
+    "TRL, float32": partial(trl_step, autocast=False),
+    "TRL, bfloat16 autocast": partial(trl_step, autocast=True),
+}
+"""The sides of a step, by name."""
+
+
 def stepping(options: argparse.Namespace) -> dict[str, Any]:
     """Every side in a process of its own, in turn."""
-    sides = [*(f"whet, {kind}" for kind in products()), *([] if options.no_trl else ["TRL"])]
+    left_out = [*(["TRL"] if options.no_trl else []), *([] if "bfloat16" in products() else ["bfloat16"])]
+    sides = [name for name in STEPS if not any(word in name for word in left_out)]
     runs: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
     for _ in range(options.repeats):
         for side in sides:
@@ -325,14 +382,16 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.side:
-        run = trl_step if options.side == "TRL" else whet_step
-        kind = [] if options.side == "TRL" else [options.side.partition(", ")[2]]
-        options.out.write_text(json.dumps(run(options.model, *kind, options.steps)))
+        options.out.write_text(json.dumps(STEPS[options.side](options.model, options.steps)))
         return
     policy = load(options.model)
-    cases = [generating(policy, "uniform", rows, options.repeats, options.gguf) for rows in options.rows]
+    with tempfile.TemporaryDirectory() as folder:
+        int8 = converted(options.model, Path(folder))
+        cases = [
+            generating(policy, "uniform", rows, options.repeats, gguf=options.gguf, int8=int8) for rows in options.rows
+        ]
     if not options.no_grouped:
-        cases.append(generating(policy, "grouped", 64, options.repeats, None))
+        cases.append(generating(policy, "grouped", 64, options.repeats))
     result = {
         "command": " ".join(["python benchmarks/smollm2_speed.py", *sys.argv[1:]]), "repeats": options.repeats,
         "instructions": instructions(), "machine": machine(), "generating": cases,

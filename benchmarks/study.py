@@ -39,7 +39,7 @@ def arguments(
             None: it has no such options.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path(f"runs/{name}"), help="where the runs are")
+    parser.add_argument("--root", type=Path, help="where the runs are: runs/ and the name, if not given")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(seeds))
     if steps is not None:
         parser.add_argument("--steps", type=int, default=steps, help="of training, in all (a multiple of 4)")
@@ -52,7 +52,10 @@ def arguments(
         parser.add_argument("--only", nargs="+", choices=parts, default=list(parts), help="the others' results stay")
     parser.add_argument("settings", nargs="*", help="key.sub=value for every run")
     command = " ".join([f"python benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-    return parser.parse_args(namespace=argparse.Namespace(command=command))
+    chosen = parser.parse_args(namespace=argparse.Namespace(command=command))
+    # Another name has other runs: those of the default one may have other settings.
+    chosen.root = chosen.root or Path("runs") / chosen.name
+    return chosen
 
 
 def train(method: str, settings: Sequence[str], out: Path, *, threads: int = 1) -> None:
