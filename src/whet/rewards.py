@@ -74,7 +74,7 @@ def value_of(name: str, episode: Episode, index: int) -> float | None:
         line = line_of(error, entry.origin)
         raise RewardError(
             f"the reward term {name!r} of {entry.origin}{line} raised {said(error)}; mend it, then "
-            "`whet resume --accept-changes` continues"
+            "`whet resume RUN --accept-changes` continues"
         ) from error
     if value is None:
         return None

@@ -73,7 +73,7 @@ def _checked(name: str, credit: Credit) -> Credit:
     def checked(rewards_B: Tensor, sizes: Sequence[int], kl_BT: Tensor, mask_BT: Tensor, kl_coef: float) -> Tensor:
         origin = ADVANTAGES.entry(name).origin
         whose = f"the advantage {name!r} of {origin}"
-        mend = "mend it, then `whet resume --accept-changes` goes on"
+        mend = "mend it, then `whet resume RUN --accept-changes` goes on"
         try:
             credit_BT = credit(rewards_B, sizes, kl_BT, mask_BT, kl_coef)
         except KeyboardInterrupt:

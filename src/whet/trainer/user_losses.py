@@ -26,7 +26,7 @@ and to sums as metrics. The tensors are [B, T]; the token weight may be [B, 1]. 
 F = TypeVar("F", bound=PolicyLossFunction)
 
 ARGUMENTS = ("policy_logprobs", "old_logprobs", "advantages", "loss_mask", "token_weight")
-MEND = "mend it, then `whet resume --accept-changes` goes on from the last checkpoint"
+MEND = "mend it, then `whet resume RUN --accept-changes` goes on from the last checkpoint"
 
 
 MAX_NAME = 60
