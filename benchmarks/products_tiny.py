@@ -44,18 +44,18 @@ COMMON = (
 )  # fmt: skip
 
 
-def folder_of(root: Path, seed: int, arm: str) -> Path:
-    return root / f"seed{seed}" / arm.replace(" ", "_")
+def folder_of(seed: Path, arm: str) -> Path:
+    return seed / arm.replace(" ", "_")
 
 
 def run_seed(root: Path, seed: int, extra: Sequence[str]) -> None:
     for arm, own in ARMS.items():
-        train("grpo", [f"seed={seed}", *COMMON, *own, *extra], folder_of(root, seed, arm))
+        train("grpo", [f"seed={seed}", *COMMON, *own, *extra], folder_of(root / f"seed{seed}", arm))
 
 
 def measure(seed: Path) -> dict[str, Any]:
     """By arm: the test table before and after, the sampler's gap, the gradient's error, and the run's seconds."""
-    runs = {arm: seed / arm.replace(" ", "_") for arm in ARMS}
+    runs = {arm: folder_of(seed, arm) for arm in ARMS}
     return {"machine": machine(runs[PLAIN]), "values": {arm: of_run(run) for arm, run in runs.items()}}
 
 
@@ -87,7 +87,7 @@ def markdown(result: Mapping[str, Any]) -> str:
     ]  # fmt: skip
     for arm in ARMS:
         values = table["values"][arm]
-        errors = cell(values["error"], scale=100)
+        errors = cell(values["error"])
         cells = [cell(values["before"]), cell(values["after"]), cell(gain(arm), sign=True)]
         cells += [f"{fmean(values['kl']):.1e}", errors if errors == "–" else f"{errors} %"]
         lines.append(f"| {arm} | " + " | ".join([*cells, f"{fmean(values['seconds']):.0f}"]) + " |")
@@ -100,7 +100,7 @@ def main() -> None:
     options = arguments(__doc__, "products_tiny", seeds=SEEDS, processes=1)
     run_study(
         options, {"common": COMMON, "arms": ARMS}, run_seed,
-        lambda root, seed: all((folder_of(root, seed, arm) / "summary.json").exists() for arm in ARMS),
+        lambda root, seed: all((folder_of(root / f"seed{seed}", arm) / "summary.json").exists() for arm in ARMS),
         measure, markdown,
     )  # fmt: skip
 
