@@ -7,8 +7,8 @@
 A mutant is one changed operator or constant in a copy of `src`; the working tree stays as it is. The seed draws the
 same mutants from the same code. What was tried is in the file of `--out`, and a second call goes on from there. The
 tests of the mutant's own room run first, then those that `--rest` names. With `--map` they are those that a run of
-`pytest --cov=whet --cov-context=test` saw on the line, and those of the room where it saw none. Some lines run in
-thousands of tests: `--most` of them are tried, those of the room first.
+`pytest --cov=whet --cov-context=test` saw on the line. Where it saw none, as on a line that runs at import, they are
+those of the whole file. Some lines run in thousands of tests: `--most` of them are tried, those of the room first.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -160,13 +161,18 @@ def tests_of(mutant: Mutant, map_file: Path | None, most: int, rest: Sequence[st
 
         data = CoverageData(str(map_file))
         data.read()
-        contexts = data.contexts_by_lineno(str(ROOT / mutant.file)).get(mutant.line, [])
-        tests = sorted({ENDING.sub("", context) for context in contexts if "::" in context})
+        seen = data.contexts_by_lineno(str(ROOT / mutant.file))
+        line = max((line for line in seen if line <= mutant.line), default=0)  # a statement may have several lines
+        tests = _named(seen.get(line, ())) or _named(chain.from_iterable(seen.values()))
         random.Random(mutant.name).shuffle(tests)
         tests.sort(key=lambda test: not test.startswith(f"{room}/"))
         if tests:
             return [tests[:most]]
     return [[place] for place in (room, *(each for each in rest if each != room)) if (ROOT / place).exists()]
+
+
+def _named(contexts: Iterable[str]) -> list[str]:
+    return sorted({ENDING.sub("", context) for context in contexts if "::" in context})
 
 
 def outcome(mutant: Mutant, lists: Sequence[Sequence[str]], marker: str, timeout: float) -> tuple[str, str]:
