@@ -166,8 +166,8 @@ def tests_of(mutant: Mutant, map_file: Path | None, most: int, rest: Sequence[st
         tests = _named(seen.get(line, ())) or _named(chain.from_iterable(seen.values()))
         random.Random(mutant.name).shuffle(tests)
         tests.sort(key=lambda test: not test.startswith(f"{room}/"))
-        if tests:
-            return [tests[:most]]
+        if seen:  # no tests: none reaches the file
+            return [tests[:most]] if tests else []
     return [[place] for place in (room, *(each for each in rest if each != room)) if (ROOT / place).exists()]
 
 

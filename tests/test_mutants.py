@@ -90,5 +90,10 @@ def test_a_map_names_the_tests_of_a_line_those_of_the_room_first(script, tmp_pat
     assert script.tests_of(later_line_of_the_statement, tmp_path / "map", 150, ()) == [[credit, other]]
     at_import = script.Mutant("src/whet/credit/a.py", 3, 0, "1", "2")
     assert script.tests_of(at_import, tmp_path / "map", 1, ()) == [[credit]]
+    data.erase()
+    data.set_context("")
+    data.add_lines({str(script.ROOT / "src/whet/credit/a.py"): [7]})
+    data.write()
+    assert script.tests_of(mutant, tmp_path / "map", 150, ()) == []
     in_no_map = script.Mutant("src/whet/credit/b.py", 7, 0, "1", "2")
     assert script.tests_of(in_no_map, tmp_path / "map", 150, ()) == [["tests/credit"]]
