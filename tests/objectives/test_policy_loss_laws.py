@@ -1,5 +1,6 @@
 """What holds for every loss: gradients by finite differences, masks, micro-batches, detachment, overflow, refusals."""
 
+import inspect
 import math
 from functools import partial
 
@@ -24,6 +25,7 @@ from whet.objectives import (
     topr_loss,
     value_loss,
 )
+from whet.trainer.losses import FUNCTIONS
 
 laws = settings(deadline=None, max_examples=25)
 seeds = st.integers(0, 2**32 - 1)
@@ -345,3 +347,20 @@ def test_unknown_names_and_a_dual_clip_of_1_are_refused():
     for dual in (1.0, 0.5):
         with pytest.raises(ValueError, match=f"has to be more than 1, got {dual}"):
             clipped_policy_loss(policy, old, advantages, mask, weights, low=0.8, high=1.2, dual=dual)
+
+
+# -- metrics and defaults
+
+
+def test_topr_counts_bad_tokens_whose_ratio_is_cut_to_1():
+    old, mask = torch.zeros(1, 4), torch.ones(1, 4, dtype=torch.bool)
+    policy, advantages = torch.tensor([[0.5, 0.5, -0.5, 2.0]]), torch.tensor([[-1.0, 1.0, -1.0, -1.0]])
+    _, metrics = topr_loss(policy, old, advantages, mask, torch.ones(1, 1), level="token")
+    assert (metrics["num_clipped_low"], metrics["num_clipped_high"]) == (0, 2)
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS, ids=lambda kind: kind.__name__)
+def test_a_loss_and_its_settings_have_the_same_defaults(kind):
+    defaults = {name: p.default for name, p in inspect.signature(FUNCTIONS[kind]).parameters.items()}
+    for name, value in kind().model_dump(exclude={"kind"}).items():
+        assert defaults[name] in (value, inspect.Parameter.empty), name

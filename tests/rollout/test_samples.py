@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -15,7 +16,7 @@ from whet.rollout.critique import CritiqueRound
 from whet.rollout.driver import GRADER, roll_out
 from whet.rollout.retries import EpisodeCounts, Retries
 from whet.rollout.roles import NUM_WRITTEN, EndpointRole, PolicyRole, written
-from whet.rollout.samples import Samples, _which, cached_role
+from whet.rollout.samples import Samples, _which, cached_role, chance
 from whet.rollout.services import Fault
 from whet.tasks.prompts import ENGLISH
 from whet.types import Completion, Failure, Sampling, Task
@@ -162,3 +163,9 @@ def test_a_cached_seat_samples_nothing_past_the_positions_of_its_model():
     role = PolicyRole("actor", "p", tiny_tokenizer(), Sampling(max_new_tokens=8), max_positions=1024)
     with pytest.raises(Fault, match="p has 1024 positions"):
         roll_out([cached_role(role, Cache()).reply(ENGLISH.solve_messages("1 + 2 * 3\n" * 300), seed=1)], {})
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.3, 2.0, 40.0, 1000.0])
+def test_the_chances_of_the_two_verdicts_add_up_to_1(gap):
+    assert chance(-1.0 - gap, -1.0) + chance(-1.0, -1.0 - gap) == pytest.approx(1)
+    assert chance(-1.0 - gap, -1.0) == pytest.approx(1 / (1 + math.exp(min(gap, 700))), abs=1e-300)

@@ -412,6 +412,14 @@ def test_what_a_kill_left_and_what_was_passed_over_is_cleared_away(tmp_path, ran
     assert sorted(path.name for path in root.iterdir()) == ["latest", "notes.txt", "step_000002", "step_000003"]
 
 
+def test_a_link_and_a_name_without_a_number_are_no_checkpoints(tmp_path):
+    root = tmp_path / "checkpoints"
+    for name in ("step_2", "step_10", "step_ten", "mine"):
+        (root / name).mkdir(parents=True)
+    (root / "step_99").symlink_to("step_2")
+    assert [path.name for path in newest_first(tmp_path)] == ["step_10", "step_2"]
+
+
 # --- logs and files ---------------------------------------------------------------------------------------------------
 
 
