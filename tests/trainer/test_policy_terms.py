@@ -7,7 +7,7 @@ import torch
 
 from support.commands import config_of
 from whet.config.losses import KLConfig
-from whet.trainer.losses import bounds_rule, kl_term, policy_term, policy_terms
+from whet.trainer.losses import bounds_rule, entropy_term, kl_term, policy_term, policy_terms
 
 
 def chosen_by(preset, ratios, credit, *settings):
@@ -63,6 +63,7 @@ def test_what_the_presets_of_bapo_search_through():
 def test_only_a_mean_over_a_constant_length_has_one(aggregation, length):
     assert policy_term(config_of("grpo").loss, aggregation, length=96).constant_length == length
     assert kl_term(KLConfig(coef=0.1), aggregation, length=96).constant_length == length
+    assert entropy_term(0.1, aggregation, length=96).constant_length == length
 
 
 def test_the_bonus_stands_beside_the_loss_where_it_has_a_weight():
