@@ -161,13 +161,14 @@ def tests_of(mutant: Mutant, map_file: Path | None, most: int, rest: Sequence[st
 
         data = CoverageData(str(map_file))
         data.read()
+        if not any(Path(file).is_relative_to(SOURCE) for file in data.measured_files()):
+            sys.exit(f"{map_file} has no file of {SOURCE}: make the map in this checkout")
         seen = data.contexts_by_lineno(str(ROOT / mutant.file))
         line = max((line for line in seen if line <= mutant.line), default=0)  # a statement may have several lines
         tests = _named(seen.get(line, ())) or _named(chain.from_iterable(seen.values()))
         random.Random(mutant.name).shuffle(tests)
         tests.sort(key=lambda test: not test.startswith(f"{room}/"))
-        if seen:  # no tests: none reaches the file
-            return [tests[:most]] if tests else []
+        return [tests[:most]] if tests else []  # none reaches the file
     return [[place] for place in (room, *(each for each in rest if each != room)) if (ROOT / place).exists()]
 
 

@@ -90,10 +90,11 @@ def test_a_map_names_the_tests_of_a_line_those_of_the_room_first(script, tmp_pat
     assert script.tests_of(later_line_of_the_statement, tmp_path / "map", 150, ()) == [[credit, other]]
     at_import = script.Mutant("src/whet/credit/a.py", 3, 0, "1", "2")
     assert script.tests_of(at_import, tmp_path / "map", 1, ()) == [[credit]]
+    in_a_file_that_no_test_reaches = script.Mutant("src/whet/credit/b.py", 7, 0, "1", "2")
+    assert script.tests_of(in_a_file_that_no_test_reaches, tmp_path / "map", 150, ()) == []
     data.erase()
-    data.set_context("")
-    data.add_lines({str(script.ROOT / "src/whet/credit/a.py"): [7]})
+    data.set_context(f"{credit}|run")
+    data.add_lines({"/elsewhere/src/whet/credit/a.py": [7]})
     data.write()
-    assert script.tests_of(mutant, tmp_path / "map", 150, ()) == []
-    in_no_map = script.Mutant("src/whet/credit/b.py", 7, 0, "1", "2")
-    assert script.tests_of(in_no_map, tmp_path / "map", 150, ()) == [["tests/credit"]]
+    with pytest.raises(SystemExit, match="make the map in this checkout"):
+        script.tests_of(mutant, tmp_path / "map", 150, ())
