@@ -129,10 +129,13 @@ def _from_here(script: Path) -> str:
 
 ProductsOption = Annotated[
     Literal["float32", "bfloat16", "int8"],
-    typer.Option(help="What the weights are multiplied in, on a CPU. int8 is fastest for a reply at a time."),
+    typer.Option(
+        help="What the weights are multiplied in, on a CPU. For a reply at a time: bfloat16 where the processor has "
+        "it, int8 elsewhere and for long replies to short prompts; int8 changes some words."
+    ),
 ]
 DraftOption = Annotated[
-    int, typer.Option(min=0, max=64, help="Tokens drafted at a time from what a reply repeats; 8 is a good number.")
+    int, typer.Option(min=0, max=64, help="Tokens drafted at a time from what a reply repeats, such as 16. 0: none.")
 ]
 
 

@@ -196,8 +196,8 @@ class EngineConfig(Config):
     sampler differ: at most 2 (truncated importance sampling). A method's own proximal=true comes first."""
     draft: Annotated[int, ActsWhen("kind", "local")] = Field(0, ge=0, le=64)
     """Tokens at most that are drafted for a reply from what it repeats of its own text, and verified in one pass. Only
-    where few replies are left, so it is for long tails, and for a reply at a time. Replies are the same tokens;
-    logprobs differ by rounding. 0: no drafts."""
+    where few replies are left, so it is for long tails, and for a reply at a time. Replies are the same tokens up
+    to rounding, which is coarser in other products than float32. 0: no drafts."""
     graphs: Annotated[bool, ActsWhen("kind", "local")] = True
     """On a GPU, record the kernels of a step once, and start them all at once from then on (CUDA graphs). For models of
     the shapes of Llama, Mistral, Qwen2 and Qwen3."""

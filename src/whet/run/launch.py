@@ -193,7 +193,8 @@ def saved_config(out: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """
     file = out / "config.yaml"
     if not file.exists():
-        raise ConfigError(f"{out} holds no run (no config.yaml): give the folder of one, such as runs/NAME")
+        model = "; it holds a model, which `whet serve` takes" if (out / "config.json").exists() else ""
+        raise ConfigError(f"{out} holds no run (no config.yaml){model}: give the folder of one, such as runs/NAME")
     settings = read_file(file)
     if "method" not in settings:
         raise ConfigError(older_layout(out, file))
