@@ -156,6 +156,16 @@ def test_a_product_is_that_of_the_weights_to_the_types_rounding(kind):
         assert (product(x).float() - expected).norm() < 0.02 * expected.norm()
 
 
+@pytest.mark.parametrize("inputs", [1, 8, 24, 100, 172, 577])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_product_takes_any_number_of_inputs(kind, inputs):
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(7, inputs, generator=generator)
+    for rows in (1, FEW_ROWS + 1):
+        x = torch.randn(rows, inputs, generator=generator)
+        assert (PRODUCTS[kind](weight, None)(x).float() - x @ weight.T).norm() < 0.02 * (x @ weight.T).norm()
+
+
 def test_a_row_of_zeros_in_8_bits_stays_zero():
     product = PRODUCTS["int8"](torch.zeros(4, 32), None)
     assert torch.equal(product(torch.ones(2, 32)), torch.zeros(2, 4))

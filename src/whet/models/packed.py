@@ -28,6 +28,8 @@ ROWS = 64
 FEW_ROWS = 32
 """Tokens of a pass up to which 8 bits are multiplied as they are. Past it a float32 copy of them, made for the one
 product, is faster."""
+INT8_INPUTS = 16
+"""The kernel of 8 bits reads so many inputs at a time, past the end of a weight whose inputs are no multiple of it."""
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -58,9 +60,11 @@ def int8_product(weight: Tensor, bias: Tensor | None) -> Product:
     scales = scales.bfloat16().float()  # as the kernel takes them
     whole = (weight / scales[:, None]).round_().clamp_(-127, 127).to(torch.int8)
     packed_scales = scales.bfloat16()
+    lacking = -weight.shape[1] % INT8_INPUTS
+    whole = F.pad(whole, (0, lacking))
 
     def product(x: Tensor) -> Tensor:
-        inputs = x.bfloat16()
+        inputs = (F.pad(x, (0, lacking)) if lacking else x).bfloat16()
         if len(x) > FEW_ROWS:
             result = F.linear(inputs.float(), whole * scales[:, None])
         else:
