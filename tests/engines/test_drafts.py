@@ -11,6 +11,7 @@ from whet.engines.building import engine_of
 from whet.engines.drafts import LARGE, SMALL, Costs, Drafts, _Row, best_width, costs_of
 from whet.engines.local import LocalEngine
 from whet.engines.runners import FusedRunner, LeanRunner, WholeRunner
+from whet.errors import ConstraintError
 from whet.models.fused import FusedDecoder
 from whet.models.lean import LeanDecoder
 from whet.types import Request, Sampling
@@ -238,6 +239,36 @@ def test_other_products_are_drafted_too(random_policy):
     engine = told_engine(random_policy, requests, plain, products="int8", max_rows=4)
     same = sum(one == other for one, other in zip(told(engine.generate(requests)), told(plain), strict=True))
     assert same >= len(requests) - 1, "a draw may lie within the rounding of 8 bits"
+
+
+class Unable:
+    """A constraint by which nothing can be written after a few tokens."""
+
+    def matcher(self):
+        return _Unable()
+
+
+class _Unable:
+    def __init__(self):
+        self.left = 6
+
+    def allowed(self):
+        return bytes(self.left > 0 for _ in range(200))
+
+    def accept(self, token):
+        self.left -= 1
+        return False
+
+
+def test_a_batch_that_raised_leaves_nothing_to_the_next(random_policy):
+    policy = replace(random_policy, stop_ids=frozenset())
+    short = Request(context=(5, 6), sampling=Sampling(max_new_tokens=10, temperature=0.0), seed=1)
+    long = Request(context=(5, 6) * 9, sampling=Sampling(max_new_tokens=60, temperature=0.0), seed=1)
+    engine = LocalEngine(policy, draft=4)
+    with pytest.raises(ConstraintError):
+        engine.generate([replace(short, constraint=Unable())])
+    assert told(engine.generate([long])) == told(LocalEngine(policy).generate([long]))
+    assert engine.drafts.num_drafted > 0
 
 
 # --- what is drafted --------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from support.commands import Quiet, config_of
 from support.rows import row_of
 from whet.config.base import ConfigError
 from whet.config.parts import EngineConfig, LoraConfig, ModelConfig
@@ -18,6 +19,7 @@ from whet.engines.runners import PackedRunner
 from whet.models.packed import FEW_ROWS, PRODUCTS
 from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
+from whet.run.data import with_products
 from whet.types import Request, Sampling
 
 HAS_BFLOAT16 = any(name in instructions() for name in BFLOAT16)
@@ -186,24 +188,49 @@ def test_a_model_that_cannot_be_packed_is_refused(random_policy):
     config = AutoConfig.for_model("gpt2", n_embd=32, n_layer=1, n_head=2, vocab_size=64)
     other = Policy("other", AutoModelForCausalLM.from_config(config).eval(), random_policy.tokenizer)
     half = replace(random_policy, model=AutoModelForCausalLM.from_config(random_policy.causal_lm.config).bfloat16())
-    for policy, what in ((other, "'gpt2' model in float32"), (half, "'qwen2' model in bfloat16")):
-        with pytest.raises(ConfigError, match=rf"policy.* is a {what} on cpu: set engine.products=float32"):
+    for policy, what in ((other, "has the type 'gpt2'"), (half, "is in bfloat16 on cpu")):
+        with pytest.raises(ConfigError, match=rf"with products in int8 needs a model .* {what}: take float32"):
             LocalEngine(policy, products="int8")
 
 
-def test_auto_goes_by_instructions_family_width_and_place(random_policy, monkeypatch):
-    wide = Shape("llama", 576, is_float32_on_cpu=True)
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"hidden_act": "gelu"}, "has hidden_act 'gelu'"),
+        ({"attention_bias": True}, "has biases beside those of queries, keys and values"),
+        ({"mlp_bias": True}, "has biases beside those of queries, keys and values"),
+        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "rotary embedding 'dynamic'"),
+    ],
+)
+def test_auto_takes_float32_for_what_bfloat16_is_refused_for(tmp_path, random_policy, monkeypatch, change, what):
+    monkeypatch.setattr(products_module, "instructions", lambda: ("amx_bf16",))
+    config = AutoConfig.for_model(
+        "llama", hidden_size=576, intermediate_size=64, num_hidden_layers=1, num_attention_heads=9,
+        num_key_value_heads=9, vocab_size=len(random_policy.tokenizer), **change,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config).eval()
+    model.save_pretrained(tmp_path)
+    policy = Policy("odd", model, random_policy.tokenizer, stop_ids=random_policy.stop_ids)
+    with pytest.raises(ConfigError, match=rf"plain Llama shape .* policy odd .*{what}: take float32"):
+        LocalEngine(policy, products="bfloat16")
+    assert chosen([shape_of(policy)]) == "float32"
+    run = config_of("grpo", f"policy.path={tmp_path}", "policy.device=cpu", "engine.products=auto")
+    assert with_products(run, Quiet()).engine.products == "float32"
+    assert LocalEngine(policy).generate(requests_for(policy, per_text=1, max_new_tokens=2))
+
+
+def test_auto_goes_by_instructions_width_and_what_can_be_packed(random_policy, monkeypatch):
+    wide = Shape(576, packs=True)
     for has in BFLOAT16:
         monkeypatch.setattr(products_module, "instructions", lambda has=has: (has, "avx2"))
         assert chosen([wide]) == "bfloat16"
-    assert chosen([wide]) == chosen([wide, replace(wide, model_type="qwen2")]) == "bfloat16"
-    for other in (replace(wide, width=512), replace(wide, model_type="qwen3"), replace(wide, is_float32_on_cpu=False)):
+    assert chosen([wide]) == chosen([wide, wide]) == "bfloat16"
+    for other in (replace(wide, width=512), replace(wide, packs=False)):
         assert chosen([wide, other]) == "float32"
     assert chosen([]) == "float32"
     monkeypatch.setattr(products_module, "instructions", lambda: ("avx512_vnni", "avx2"))
     assert chosen([wide]) == "float32"
-    config = random_policy.causal_lm.config
-    assert shape_of(random_policy) == Shape("qwen2", config.hidden_size, is_float32_on_cpu=True)
+    assert shape_of(random_policy) == Shape(random_policy.causal_lm.config.hidden_size, packs=True)
 
 
 def test_settings_choose_the_engine_s_products(random_policy):

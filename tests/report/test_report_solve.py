@@ -142,12 +142,14 @@ def test_the_setting_says_what_ratios_compare_with_also_where_the_engine_decides
         ("float32", "{products: float32}"),
         ("int8", "{products: int8}"),
         ("not corrected", "{products: int8, correct: false}"),
+        ("narrow update", "{products: float32}\nlearning: {products: bfloat16}"),
     ):
         (run / "config.yaml").write_text(f"{CONFIG}engine: {engine}\n")
         says[name] = setting_in_words(read_run(run))
     assert says["float32"].endswith("The old weights are those that sampled the token.")
     assert says["not corrected"] == says["float32"]
     assert says["int8"].endswith("differ (engine.correct, as the engine multiplies in int8).")
+    assert says["narrow update"].endswith("differ (engine.correct, as the update multiplies in bfloat16).")
 
 
 def test_there_is_no_dashboard_without_its_metrics(tmp_path):

@@ -63,6 +63,48 @@ def test_auto_writes_its_choice_and_a_resume_keeps_it(monkeypatch):
     assert data_module.with_products(saved, Console()) is saved
 
 
+def test_a_dry_run_says_what_auto_takes(random_model):
+    done = command("train", "grpo", *SMALL, f"policy.path={random_model}", "engine.products=auto", "--dry-run")
+    assert "engine.products = auto took float32" in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(
+    ("narrow", "corrects"),
+    [
+        (["engine.products=int8"], True),
+        (["learning.products=bfloat16"], True),
+        (["engine.products=int8", "engine.correct=false"], False),
+        (["learning.products=bfloat16", "engine.correct=false"], False),
+        (["engine.products=int8", "learning.products=bfloat16", "engine.correct=false"], False),
+    ],
+)
+def test_engine_correct_decides_for_the_engine_and_the_update(tmp_path, random_model, monkeypatch, narrow, corrects):
+    monkeypatch.setattr(products_module, "instructions", lambda: ("amx_bf16",))
+    session = start(config_of("grpo", *SMALL, f"policy.path={random_model}", *narrow), tmp_path / "run", Quiet())
+    [update] = [update for phase in session.algorithm.phases() for update in phase.updates(1).values()]
+    assert session.loop.adapted(update).proximal is corrects
+    session.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "fact"),
+    [
+        ("grpo", [], "engine.correct has no effect: all products are float32"),
+        ("grpo", ["engine.products=int8", "proximal=true"], "engine.correct has no effect: no update"),
+        ("rft", ["engine.products=int8"], "engine.correct has no effect: no update"),
+        ("rft", ["learning.products=bfloat16"], "engine.correct has no effect: no update"),
+    ],
+)
+def test_engine_correct_is_refused_where_nothing_would_be_corrected(
+    tmp_path, random_model, monkeypatch, method, settings, fact
+):
+    monkeypatch.setattr(products_module, "instructions", lambda: ("amx_bf16",))
+    config = config_of(method, "num_threads=1", f"policy.path={random_model}", "engine.correct=false", *settings)
+    with pytest.raises(WhetError, match=fact):
+        start(config, tmp_path / "run", Quiet())
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
 def test_the_start_allows_each_kind_its_measured_difference(random_policy: Policy):
     assert agreement_of(random_policy.dtype) == ("largest", 1e-4)
     assert agreement_of(random_policy.dtype, "bfloat16") == PRODUCTS_AGREEMENT["bfloat16"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import openai
@@ -54,6 +55,17 @@ def test_a_run_is_no_model_folder_and_a_folder_of_neither_is_told(folder, tmp_pa
     assert "holds neither a run (config.yaml) nor a model (config.json)" in " ".join(done.stderr.split())
     done = whet("serve", tmp_path, "--dtype", "bfloat16", check=False)
     assert "--dtype goes with a model folder" in " ".join(done.stderr.split())
+
+
+def test_products_that_a_model_cannot_have_are_refused_before_anything_is_served(folder, tmp_path):
+    odd = tmp_path / "odd"
+    shutil.copytree(folder, odd)
+    config = json.loads((odd / "config.json").read_text())
+    (odd / "config.json").write_text(json.dumps(config | {"hidden_act": "gelu"}))
+    done = whet("serve", odd, "--products", "int8", "--port", "0", check=False)
+    assert done.returncode == 2
+    assert "serving" not in done.stdout
+    assert "an engine with products in int8 needs a model of the plain Llama shape" in " ".join(done.stderr.split())
 
 
 def test_an_adapter_alone_and_other_policies_are_refused(folder, tmp_path):

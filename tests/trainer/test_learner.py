@@ -369,7 +369,7 @@ def test_an_update_of_rows_from_other_products_is_corrected_without_a_pass_of_it
     """The same loss, metrics and KL as with a pass that scores the rows first."""
     rows = stale_rows()
     plain = Update((Term(CLIP),), LearningConfig(minibatch_rows=100), num_updates=1)
-    in_pass = corrected(plain)
+    in_pass = corrected(plain, "bfloat16")
     scored = replace(in_pass, scored_in_pass=False)
     before = random_policy.state()
     found = []
@@ -386,7 +386,8 @@ def test_an_update_of_rows_from_other_products_is_corrected_without_a_pass_of_it
 
 def test_of_several_updates_rows_are_scored_before_the_first(random_policy):
     rows = stale_rows()
-    rule = corrected(Update((Term(CLIP),), LearningConfig(minibatch_rows=2, num_epochs=2), num_updates=4))
+    rule = Update((Term(CLIP),), LearningConfig(minibatch_rows=2, num_epochs=2), num_updates=4)
+    rule = corrected(rule, "int8")
     scores = torch.cat(score(random_policy, rows, token_budget=1000))
     sampler = torch.cat([torch.tensor(row.logprobs) for row in rows])
     metrics = Learner(random_policy, rule).update(rows, seed=0)
@@ -394,12 +395,23 @@ def test_of_several_updates_rows_are_scored_before_the_first(random_policy):
     assert metrics["kl/sampler"] == pytest.approx(float(k3(sampler, scores).mean()), rel=1e-4)
 
 
+@pytest.mark.parametrize("products", ["float32", "int8"])
+def test_a_step_without_credit_measures_no_distance_to_the_sampler(random_policy, products):
+    rows = [replace(row, credit=row.credit * 0.0) for row in stale_rows()]
+    rule = corrected(Update((Term(CLIP),), LearningConfig(minibatch_rows=100), num_updates=1), products)
+    metrics = Learner(random_policy, rule).update(rows, seed=0)
+    assert metrics["rows/without_credit"] == 1
+    assert "kl/sampler" not in metrics
+
+
 def test_what_needs_no_correction_stays_as_it_is():
     plain = Update((Term(CLIP),), LearningConfig(), num_updates=1)
-    assert corrected(plain).proximal
+    assert corrected(plain, "bfloat16").proximal
+    assert corrected(replace(plain, learning=LearningConfig(products="bfloat16"))).proximal
+    assert corrected(plain) is corrected(plain, "float32") is plain
     for rule in (
         replace(plain, proximal=True),
         replace(plain, from_sampler=False),
         replace(plain, terms=(Term(CLIP, needs_old=False),)),
     ):
-        assert corrected(rule) is rule
+        assert corrected(rule, "bfloat16") is rule

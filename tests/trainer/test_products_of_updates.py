@@ -16,7 +16,7 @@ from whet.models.scoring import micro_batches, score
 from whet.objectives import clipped_policy_loss
 from whet.trainer.learner import Learner
 from whet.trainer.local import LocalTrainer
-from whet.trainer.losses import corrected_where_narrow
+from whet.trainer.losses import corrected
 from whet.trainer.products import check_products, gradient_error
 from whet.trainer.terms import Term, Update, on_tokens
 
@@ -31,9 +31,7 @@ def has_bfloat16(monkeypatch):
 
 def rule(products, **settings):
     learning = LearningConfig(products=products, learning_rate=1e-3, **settings)
-    return corrected_where_narrow(
-        Update((Term(on_tokens(clipped_policy_loss, low=0.8, high=1.2)),), learning, num_updates=10)
-    )
+    return corrected(Update((Term(on_tokens(clipped_policy_loss, low=0.8, high=1.2)),), learning, num_updates=10))
 
 
 def rows_for(policy):

@@ -20,7 +20,7 @@ from whet.config import check_all_read
 from whet.config.parts import FileData, SamplingConfig
 from whet.config.runs import RunConfig
 from whet.errors import WhetError, text_of
-from whet.run.data import load_tasks
+from whet.run.data import load_tasks, with_products
 from whet.run.plan import memory_of
 from whet.run.session import Session, prepare
 from whet.run_folder.folder import RunFolder
@@ -56,7 +56,7 @@ def examine(config: RunConfig, golden: str | None = None) -> Iterator[Finding]:
         try:
             if isinstance(data, FileData):
                 yield from row_findings(load_tasks(data).tasks)
-            session = prepare(config, listener, RunFolder(Path(nowhere)))
+            session = prepare(with_products(config, listener), listener, RunFolder(Path(nowhere)))
         except WhetError as error:
             yield Finding("fail", "settings", text_of(error))
             return

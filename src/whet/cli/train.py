@@ -128,12 +128,15 @@ def _dry_run_of(config: RunConfig) -> None:
     import tempfile
 
     from whet.config import check_all_read
+    from whet.run.data import with_products
     from whet.run.plan import plan
     from whet.run.session import prepare
     from whet.run_folder.folder import RunFolder
 
     with tempfile.TemporaryDirectory() as nowhere:
-        session = prepare(config, progress_bar(report_spec_of(config).phases), RunFolder(Path(nowhere)))
+        progress = progress_bar(report_spec_of(config).phases)
+        config = with_products(config, progress)
+        session = prepare(config, progress, RunFolder(Path(nowhere)))
         check_all_read(config)
         for line in plan(session):
             note(escape(line))

@@ -191,9 +191,10 @@ class EngineConfig(Config):
     for the engine alone. bfloat16 needs amx_bf16 or avx512_bf16; int8 is for a few rows at a time, as in serving. auto:
     bfloat16 where the processor has either and all models are wider than 512, else float32; the run's config.yaml has
     its choice."""
-    correct: Annotated[bool, ActsUnless("products", "float32")] = True
-    """Compare the update's ratios with the weights that the step starts from, and weigh each token by how these and the
-    sampler differ: at most 2 (truncated importance sampling). A method's own proximal=true comes first."""
+    correct: bool = True
+    """Where the engine's or the update's products are not float32: compare the update's ratios with the weights that
+    the step starts from, and weigh each token by how these and the sampler differ, at most 2 (truncated importance
+    sampling). A method's own proximal=true comes first."""
     draft: Annotated[int, ActsWhen("kind", "local")] = Field(0, ge=0, le=64)
     """Tokens at most that are drafted for a reply from what it repeats of its own text, and verified in one pass. Only
     where few replies are left, so it is for long tails, and for a reply at a time. Replies are the same tokens up
@@ -317,7 +318,7 @@ class LearningConfig(Config):
     """Passes over a step's rows."""
     products: Literal["float32", "bfloat16"] = "float32"
     """What an update multiplies weights in, on a CPU. bfloat16 needs amx_bf16 or avx512_bf16; weights and optimiser
-    stay float32, and tokens are weighed as by engine.correct. The gradient's error is measured on the first batch."""
+    stay float32, and engine.correct weighs tokens. The gradient's error is measured on the first batch."""
     token_budget: int = Field(4096, ge=1)
     """Tokens of one forward and backward pass; a context that several rows share counts once. Lower it where memory
     runs out: results do not change beyond rounding."""
@@ -331,6 +332,20 @@ class LearningConfig(Config):
     def updates_a_step(self, num_rows: int) -> int:
         """Optimiser updates that a step with this many rows makes."""
         return self.num_epochs * -(-num_rows // self.minibatch_rows)
+
+
+def products_of_updates(settings: Mapping[str, Any]) -> str:
+    """What any update of a run multiplies in that is not float32, by all `LearningConfig`s in its settings.
+
+    Args:
+        settings: values of a config's fields, by name. A look-up counts as no read.
+    """
+    for value in settings.values():
+        if isinstance(value, LearningConfig) and vars(value)["products"] != "float32":
+            return str(vars(value)["products"])
+        if isinstance(value, Config) and (found := products_of_updates(vars(value))) != "float32":
+            return found
+    return "float32"
 
 
 class PolicyEvaluation(Config):

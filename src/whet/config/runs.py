@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from operator import attrgetter
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from whet.config.acts import ActsUnless, ActsWhen, AllOf, AnyOf, Inside, NoEffect
+from whet.config.acts import ActsIf, ActsUnless, ActsWhen, AllOf, AnyOf, Inside, NoEffect
 from whet.config.base import Config, NameOf, PerStep
 from whet.config.critics import ActorRule, CriticEvaluation, RolesConfig, WarmStartConfig
 from whet.config.environment_data import EnvironmentData
@@ -28,6 +29,7 @@ from whet.config.parts import (
     PolicyEvaluation,
     SamplingConfig,
     WatchConfig,
+    products_of_updates,
 )
 from whet.config.scheduled import Scheduled
 
@@ -50,6 +52,14 @@ NO_TEXTBOOK = Inside("misconceptions", NoEffect("nothing in this run reads what 
 """For `data`, in methods that imitate none of the tiny world's texts."""
 
 
+NARROW, ALL_WIDE = "engine.products or an update's learning.products is not float32", "all products are float32"
+
+
+def _is_narrow(settings: Mapping[str, Any]) -> bool:
+    """Whether anything in a run multiplies in another type than float32."""
+    return bool(vars(settings["engine"])["products"] != "float32" or products_of_updates(settings) != "float32")
+
+
 class RunConfig(Scheduled):
     """Base of the methods' configs."""
 
@@ -68,7 +78,7 @@ class RunConfig(Scheduled):
     prompts: Annotated[InputFile, NameOf("prompts")] = "chains"
     """Wording of the prompts: chains (the tiny world's), english (for real models), short and steps (for small ones),
     or a YAML file of templates. Small: less than a billion weights."""
-    engine: EngineConfig = EngineConfig()
+    engine: Annotated[EngineConfig, Inside("correct", ActsIf(_is_narrow, NARROW, ALL_WIDE))] = EngineConfig()
     cluster: ClusterConfig = ClusterConfig()
     faults: FaultsConfig = FaultsConfig()
     rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term")] = Field({})

@@ -157,6 +157,7 @@ class Drafts:
         self.num_passes = self.num_drafted = self.num_right = 0
         """Passes with drafts; their drafted tokens; those that were right."""
         self._rows: dict[int, _Row] = {}
+        """By number among the running requests."""
         self._shares = {kind: _Share() for kind in (0, *NGRAMS)}
         self._book: Places = {}
         self._book_tokens = 0
@@ -164,6 +165,10 @@ class Drafts:
     def emptied(self) -> Drafts:
         """New ones of the same kind, which know nothing."""
         return Drafts(self.most, self.costs)
+
+    def begin(self) -> None:
+        """A batch begins, whose numbers are other requests than before. One that raised left its own behind."""
+        self._rows.clear()
 
     def propose(self, running: Running) -> list[list[int]] | None:
         """A draft for each row, which may be empty. None: the next pass goes without.

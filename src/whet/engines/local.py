@@ -94,6 +94,7 @@ class LocalEngine:
         longest = max(len(r.context) + r.sampling.max_new_tokens for r in requests)
         memory = SlotMemory(num_rows, longest, self.num_layers)
         running = Running(requests, num_rows, max(r.sampling.max_new_tokens for r in requests), self.policy)
+        self.drafts.begin()
         with self.policy.active():
             self.runner.begin(longest)
             while waiting or running.count:

@@ -11,14 +11,12 @@ import torch
 
 from whet.config.base import ConfigError
 from whet.models.fused import WIDEST
-from whet.models.packed import Packing, Product, bfloat16_product, packs
+from whet.models.packed import Packing, Product, bfloat16_product, unlike_packed
 from whet.models.policy import Policy
 
 Products = Literal["float32", "bfloat16", "int8"]
 BFLOAT16 = ("amx_bf16", "avx512_bf16")
 """Instructions that multiply bfloat16 numbers; one of them is needed. Without them torch emulates them, slowly."""
-PACKED_FAMILIES = ("llama", "mistral", "qwen2")
-"""Types of models whose weights can be packed."""
 TIMES = 20
 """Products of a timing."""
 NAMED = ("amx_bf16", "amx_int8", "avx512_bf16", "avx512_vnni", "avx512_f", "avx_vnni", "avx2")
@@ -40,19 +38,17 @@ def lack_of_bfloat16() -> str | None:
     return f"needs a processor with {' or '.join(BFLOAT16)}, and this one has {known}"
 
 
-def problem_of(policy: Policy, products: Products | Literal["auto"]) -> str | None:
-    """Why an engine cannot compute a policy's products so, as a sentence. None: it can."""
+def lack_of(policy: Policy, products: Products | Literal["auto"]) -> str | None:
+    """Why an engine cannot compute a policy's products so, as the end of a sentence. None: it can."""
     if products in ("float32", "auto"):
         return None
-    setting = f"engine.products = {products}"
-    if policy.full_logits or not packs(policy.causal_lm):
-        return (
-            f"{setting} needs a model of the Llama shape in float32 on a CPU (Llama, Mistral, Qwen2), and "
-            f"{policy.title} is {_model_in_words(policy)}: set engine.products=float32"
-        )
-    if products == "bfloat16" and (lack := lack_of_bfloat16()):
-        return f"{setting} {lack}: set engine.products=float32"
-    return None
+    if policy.device.type != "cpu" or policy.dtype != torch.float32:
+        kind = str(policy.dtype).removeprefix("torch.")
+        return f"needs a model in float32 on a CPU, and {policy.title} is in {kind} on {policy.device}"
+    unlike = "a head that is more than a product" if policy.full_logits else unlike_packed(policy.causal_lm)
+    if unlike:
+        return f"needs a model of the plain Llama shape (Llama, Mistral, Qwen2), and {policy.title} has {unlike}"
+    return lack_of_bfloat16() if products == "bfloat16" else None
 
 
 def packing_of(policy: Policy, products: Products) -> Packing | None:
@@ -60,8 +56,8 @@ def packing_of(policy: Policy, products: Products) -> Packing | None:
 
     Raises: ConfigError where machine or model cannot.
     """
-    if problem := problem_of(policy, products):
-        raise ConfigError(problem)
+    if lack := lack_of(policy, products):
+        raise ConfigError(f"an engine with products in {products} {lack}: take float32")
     if products == "float32":
         return None
     packing: Packing = policy.packings.setdefault(products, Packing(policy, products))
@@ -72,29 +68,24 @@ def packing_of(policy: Policy, products: Products) -> Packing | None:
 class Shape:
     """What `auto` chooses by, of one model."""
 
-    model_type: str
-    """Of its config, such as `llama`."""
     width: int
     """Its hidden size."""
-    is_float32_on_cpu: bool
+    packs: bool
+    """Whether a copy of its weights can be packed."""
 
 
 def shape_of(policy: Policy) -> Shape:
     """A loaded policy's shape."""
-    config = policy.causal_lm.config.get_text_config()
-    on_cpu = policy.device.type == "cpu" and policy.dtype == torch.float32
-    return Shape(config.model_type, config.hidden_size, on_cpu)
+    return Shape(policy.causal_lm.config.get_text_config().hidden_size, packs=lack_of(policy, "int8") is None)
 
 
 def chosen(shapes: Sequence[Shape]) -> Products:
     """The choice of `auto`, by a fixed rule: bfloat16 where it was faster than float32 wherever it was measured.
 
-    The processor can multiply it, and all models are on the CPU, of a family that can be packed, and wider than
-    `WIDEST`: below it calls take the time, and not products.
+    The processor can multiply it, and all models can be packed and are wider than `WIDEST`: below it calls take the
+    time, and not products.
     """
-    fits = all(
-        shape.is_float32_on_cpu and shape.width > WIDEST and shape.model_type in PACKED_FAMILIES for shape in shapes
-    )
+    fits = all(shape.packs and shape.width > WIDEST for shape in shapes)
     return "bfloat16" if shapes and fits and not lack_of_bfloat16() else "float32"
 
 
@@ -115,8 +106,3 @@ def timing(width: int, *, rows: int = 64) -> str:
             product(x)
         times.append((time.perf_counter() - started) / TIMES * 1e3)
     return f"{rows} x {width} by {width} x {3 * width}: {times[0]:.2g} ms in float32, {times[1]:.2g} ms in bfloat16"
-
-
-def _model_in_words(policy: Policy) -> str:
-    kind = policy.causal_lm.config.get_text_config().model_type
-    return f"a {kind!r} model in {str(policy.dtype).removeprefix('torch.')} on {policy.device}"

@@ -21,6 +21,8 @@ from whet.models.lean import LeanDecoder
 
 WIDEST = 512
 """Hidden size up to which it is faster: past it only the products count, and a copy of the weights is not small."""
+ROPES = ("default", "linear", "llama3", "yarn")
+"""Rotary embeddings that are the same for rows of any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,34 +103,38 @@ def base_of(part: Any) -> Any:
     return getattr(part, "base_layer", part)
 
 
-def is_plain(lean: LeanDecoder, *, adapters: bool = False) -> bool:
-    """Whether a model is in float32 on a CPU, of plain linear layers, with a rotary embedding that is the same for rows
-    of any length.
+def is_plain(lean: LeanDecoder) -> bool:
+    """Whether a model is in float32 on a CPU, of the plain shape, and without adapters."""
+    weight = lean.decoder.embed_tokens.weight
+    return weight.device.type == "cpu" and weight.dtype == torch.float32 and unlike_plain(lean, lambda p: p) is None
+
+
+def unlike_plain(lean: LeanDecoder, base: Callable[[Any], Any]) -> str | None:
+    """How a model differs from the plain shape: linear layers, SwiGLU, a rotary embedding that is the same for rows of
+    any length. In a few words; None: it does not.
 
     Args:
-        adapters: linear layers may have adapters.
+        base: what counts as a linear layer's own part (`base_of`: adapters may be around it).
     """
-    decoder = lean.decoder
-    weight = decoder.embed_tokens.weight
-    return (
-        weight.device.type == "cpu"
-        and weight.dtype == torch.float32
-        and decoder.config.hidden_act == "silu"
-        and decoder.rotary_emb.rope_type in ("default", "linear", "llama3", "yarn")
-        and all(_is_plain(layer, base_of if adapters else lambda part: part) for layer in decoder.layers)
-    )
+    config, rope = lean.decoder.config, lean.decoder.rotary_emb.rope_type
+    if config.hidden_act != "silu":
+        return f"hidden_act {config.hidden_act!r}"
+    if rope not in ROPES:
+        return f"the rotary embedding {rope!r}"
+    return next(filter(None, (_unlike_plain(layer, base) for layer in lean.decoder.layers)), None)
 
 
-def _is_plain(layer: Any, base: Callable[[Any], Any]) -> bool:
+def _unlike_plain(layer: Any, base: Callable[[Any], Any]) -> str | None:
     attention, mlp = layer.self_attn, layer.mlp
     heads = [base(part) for part in (attention.q_proj, attention.k_proj, attention.v_proj)]
     others = [base(part) for part in (attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
-    return (
-        all(type(part) is nn.Linear for part in (*heads, *others))
-        and all(part.bias is None for part in others)
-        and len({part.bias is None for part in heads}) == 1
-        and not hasattr(attention, "q_norm")
-    )
+    if odd := [part for part in (*heads, *others) if type(part) is not nn.Linear]:
+        return f"layers of the type {type(odd[0]).__name__}"
+    if hasattr(attention, "q_norm"):
+        return "norms of queries and keys"
+    if any(part.bias is not None for part in others) or len({part.bias is None for part in heads}) > 1:
+        return "biases beside those of queries, keys and values"
+    return None
 
 
 def _fused(layer: Any) -> _Layer:

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whet.models.fused import Attend, FusedDecoder, base_of, floor_of, is_plain, pairs_together, unit
-from whet.models.lean import LeanDecoder
+from whet.models.fused import Attend, FusedDecoder, base_of, floor_of, pairs_together, unit, unlike_plain
+from whet.models.lean import LeanDecoder, partial_attention
 from whet.models.policy import Policy
 
 Kind = Literal["bfloat16", "int8"]
@@ -97,7 +97,7 @@ class PackedWeights:
     """A packed copy of a model's weights as they are now.
 
     Args:
-        causal_lm: one for which `packs` is true.
+        causal_lm: one for which `unlike_packed` is None.
     """
 
     @torch.no_grad()
@@ -108,10 +108,19 @@ class PackedWeights:
         self.head = make(head.weight, head.bias)
 
 
-def packs(causal_lm: Any) -> bool:
-    """Whether a copy of a model's weights can be packed."""
+def unlike_packed(causal_lm: Any) -> str | None:
+    """What of a model hinders packing a copy of its weights, in a few words. None: nothing does.
+
+    It looks at no weights, so that a model on the device `meta` will do.
+    """
+    if kinds := partial_attention(causal_lm):
+        return f"layers of the kind {', '.join(sorted(kinds))}"
     lean, head = LeanDecoder.of(causal_lm), causal_lm.get_output_embeddings()
-    return lean is not None and type(head) is torch.nn.Linear and is_plain(lean, adapters=True)
+    if lean is None:
+        return f"the type {causal_lm.config.get_text_config().model_type!r}"
+    if type(head) is not torch.nn.Linear:
+        return f"a head of the type {type(head).__name__}"
+    return unlike_plain(lean, base_of)
 
 
 def _weight(part: Any) -> Tensor:
@@ -147,7 +156,7 @@ class Packing:
     """Packs a policy's weights when they are first needed, and again when they have changed.
 
     Args:
-        policy: one for whose model `packs` is true.
+        policy: one for whose model `unlike_packed` is None.
     """
 
     def __init__(self, policy: Policy, kind: Kind) -> None:
@@ -172,7 +181,7 @@ class PackedDecoder(FusedDecoder):
     """See the module's docstring.
 
     Args:
-        lean: of a model for which `packs` is true.
+        lean: of a model for which `unlike_packed` is None.
         longest: positions of the longest row.
         weights: of that model.
     """

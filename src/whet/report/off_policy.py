@@ -37,20 +37,24 @@ def setting_in_words(run: RunRecord) -> str:
         parts.append(f"The loss is {loss}.")
     if run.setting("proximal") is True:
         parts.append("The old weights are those that a step starts from.")
-    elif run.setting("proximal") is False and _is_corrected(run):
-        products = run.setting("engine.products")
+    elif run.setting("proximal") is False and (narrow := _narrow_in_words(run)):
         parts.append(
             "The old weights are those that a step starts from, and each token is weighed by how these and the sampler "
-            f"differ (engine.correct, as the engine multiplies in {products})."
+            f"differ (engine.correct, as {narrow})."
         )
     elif run.setting("proximal") is False:
         parts.append("The old weights are those that sampled the token.")
     return " ".join(parts)
 
 
-def _is_corrected(run: RunRecord) -> bool:
-    """Whether updates were corrected for the engine's products."""
-    return run.setting("engine.products") in ("bfloat16", "int8") and run.setting("engine.correct") is not False
+def _narrow_in_words(run: RunRecord) -> str:
+    """What multiplies in another type than float32, for which updates were corrected. Empty: they were not."""
+    if run.setting("engine.correct") is False:
+        return ""
+    for key, part in (("engine.products", "the engine"), ("learning.products", "the update")):
+        if (products := run.setting(key)) in ("bfloat16", "int8"):
+            return f"{part} multiplies in {products}"
+    return ""
 
 
 def target_share_of(run: RunRecord) -> float | None:

@@ -8,7 +8,8 @@ from itertools import islice
 from random import Random
 from typing import TypeVar
 
-from transformers import AutoConfig
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from whet.config.environment_data import EnvironmentData
 from whet.config.parts import BasicsData, ChainData, FileData, GymData, ModelConfig
@@ -18,6 +19,7 @@ from whet.grading import Grader, make_grader
 from whet.methods.environment_tasks import load_environment_tasks
 from whet.methods.registry import preset_of
 from whet.models.loading import device_of, reading
+from whet.models.packed import unlike_packed
 from whet.models.places import resolve
 from whet.seeds import seed_of
 from whet.tasks.basics import make_basics
@@ -141,8 +143,10 @@ def _shape_of(model: ModelConfig) -> Shape:
     """A model's shape, by its config.json."""
     with reading(f"{model.path!r} is no model that transformers can load", "give a folder written by save_pretrained"):
         config = AutoConfig.from_pretrained(resolve(model.path), trust_remote_code=False).get_text_config()
+        with torch.device("meta"):
+            skeleton = AutoModelForCausalLM.from_config(config)
     on_cpu = model.dtype == "float32" and device_of(model.device).type == "cpu"
-    return Shape(config.model_type, config.hidden_size, on_cpu)
+    return Shape(config.hidden_size, packs=on_cpu and unlike_packed(skeleton) is None)
 
 
 def chain_task(chain: Chain) -> Task:

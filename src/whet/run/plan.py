@@ -9,13 +9,14 @@ from typing import Any
 import psutil
 import torch
 
-from whet.config.base import Config
+from whet.config.base import Config, ConfigError
 from whet.config.schedule import Constant, Gated, Linear, Schedule, Steps
 from whet.models.policy import Policy
 from whet.models.prompts import Lengths
 from whet.models.scoring import LOGITS, head_chunk
 from whet.run.selfchecks import narrow_sampling
 from whet.run.session import Session
+from whet.trainer.losses import corrected
 from whet.trainer.phase import Phase
 from whet.trainer.terms import Update
 
@@ -39,7 +40,8 @@ class Memory:
 def plan(session: Session) -> list[str]:
     """The lines of a plan. Asks each endpoint for its models.
 
-    Raises: what the phases raise when they are made, which would stop the run later.
+    Raises: what the phases raise when they are made, which would stop the run later; ConfigError where updates make
+        nothing of `engine.correct`.
     """
     policies, algorithm = session.loop.policies, session.algorithm
     run, spec = algorithm.run, algorithm.spec
@@ -59,6 +61,7 @@ def plan(session: Session) -> list[str]:
     counted = [phase for phase in phases if spec.is_lazy or phase.updates(1)]
     lines += _schedule_lines(algorithm.config.__dict__["schedule"], sum(phase.num_steps for phase in counted))
     updates = [(phase, name, update) for phase in phases for name, update in phase.updates(1).items()]
+    _check_correction(session, [update for _, name, update in updates if not policies[name].is_value])
     lines += [_update_line(phase, name, update) for phase, name, update in updates]
     lines += _rate_warnings(policies, updates)
     lines += sampling_warnings(session)
@@ -80,6 +83,16 @@ def sampling_warnings(session: Session) -> list[str]:
     learners = {name: None for name, update in updates if any(term.needs_old for term in update.terms)}
     endpoints = {name: engine.config for name, engine in algorithm.run.runtime.endpoints.items()}
     return list(narrow_sampling(algorithm.config, learners, algorithm.spec.skills, endpoints))
+
+
+def _check_correction(session: Session, updates: Sequence[Update]) -> None:
+    """Raises: ConfigError where `engine.correct` is off, and would correct none of these updates."""
+    engine = vars(session.algorithm.config.engine)  # a look-up that counts as no read
+    if not engine["correct"] and all(corrected(update, engine["products"]) is update for update in updates):
+        raise ConfigError(
+            "engine.correct has no effect: no update of this run compares with the weights that sampled in other "
+            "products. Leave engine.correct out."
+        )
 
 
 def _known_phases(session: Session) -> list[Phase]:

@@ -19,12 +19,13 @@ from whet.cluster.servers import RayServers, check_servers
 from whet.cluster.workers import RayWorkers
 from whet.config import ConfigError, read_all
 from whet.config.base import plain
-from whet.config.parts import CallbacksConfig
+from whet.config.effects import acts
+from whet.config.parts import CallbacksConfig, products_of_updates
 from whet.config.runs import RunConfig
 from whet.config.schedule import values_of
 from whet.engines.agreement import agreement_of
 from whet.engines.building import check_engine_settings
-from whet.engines.products import problem_of
+from whet.engines.products import lack_of
 from whet.errors import RunError
 from whet.grading import Grader, UserGrader
 from whet.methods.base import Algorithm, RunContext
@@ -45,9 +46,9 @@ from whet.tasks.splits import Problems
 from whet.tracking.beside import Beside
 from whet.trainer.checkpoint import newest_first
 from whet.trainer.loop import Loop, Progress
-from whet.trainer.losses import corrected, corrected_where_narrow
+from whet.trainer.losses import corrected
 from whet.trainer.process import set_determinism
-from whet.trainer.products import check_products, products_of
+from whet.trainer.products import check_products
 from whet.trainer.selfchecks import PROBE_BUDGET, difference_of
 from whet.trainer.sharded import RanksLost
 from whet.types import Request, Sampling, tail_row
@@ -223,10 +224,10 @@ def prepare(
             "trained: leave cluster.ranks out"
         )
     for policy in policies.values():
-        if problem := problem_of(policy, config.engine.products):
-            raise ConfigError(problem)
+        if lack := lack_of(policy, config.engine.products):
+            raise ConfigError(f"engine.products = {config.engine.products} {lack}: set engine.products=float32")
         if trains:
-            check_products(policy, products_of(config), num_ranks=config.cluster.ranks)
+            check_products(policy, products_of_updates(vars(config)), num_ranks=config.cluster.ranks)
     if not config.cluster.ranks:
         _warn_of_bfloat16(policies, progress)
     warnings = [warning for policy in policies.values() for warning in policy_warnings(policy)]
@@ -237,10 +238,8 @@ def prepare(
     folder.max_trace_bytes = config.max_trace_bytes
     runtime = make_runtime(config, spec, policies, grader)
     loop.counts = runtime.counts
-    if config.engine.products != "float32" and config.engine.correct:
-        loop.adapted = corrected
-    else:
-        loop.adapted = corrected_where_narrow
+    if acts(config, "engine.correct") and config.engine.correct:
+        loop.adapted = partial(corrected, engine_products=config.engine.products)
     loop.engine_of, runtime.engine_made = runtime.made_engine, loop.check_engine
     if config.engine.rollout == "free" and config.engine.latency is None:
         runtime.arrivals = arrivals_of(config.engine.arrivals, folder)

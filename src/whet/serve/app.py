@@ -157,9 +157,9 @@ def serve(
         port: 0: a free one.
         started: called with the address, before the first request.
         max_body_bytes: see `app_of`, as `api_key`.
-    Raises: RunError where the port cannot be bound.
+    Raises: ConfigError where an engine refuses a model; RunError where the port cannot be bound.
     """
+    app = app_of(served, max_body_bytes=max_body_bytes, api_key=api_key)
     listener = listen(host, port)
     started(address_of(host, listener))
-    app = app_of(served, max_body_bytes=max_body_bytes, api_key=api_key)
     run_until_signal(app, listener, grace_s=GRACE_S, timeout_keep_alive=KEEP_ALIVE_S)

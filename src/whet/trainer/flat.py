@@ -79,8 +79,9 @@ def joined(passes: Sequence[Tokens]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     )
 
 
-def drift_of(rows: Sequence[Row], proximal: Sequence[Tensor]) -> float:
-    """KL(sampler || proximal policy) in nats per token, by k3, over the rows with the sampler's logprobs.
+def drift_of(rows: Sequence[Row], proximal: Sequence[Tensor]) -> float | None:
+    """KL(sampler || proximal policy) in nats per token, by k3, over the rows with the sampler's logprobs. None: there
+    are none.
 
     Args:
         proximal: for each row, [N_row] logprobs under the proximal policy. Empty: the row is left out.
@@ -88,11 +89,11 @@ def drift_of(rows: Sequence[Row], proximal: Sequence[Tensor]) -> float:
     scored = zip(rows, proximal, strict=True)
     pairs = [(sampler_N, new_N) for row, new_N in scored if len(new_N) and len(sampler_N := trained(row.logprobs))]
     if not pairs:
-        return 0.0
+        return None
     return float(k3(torch.cat([sampler for sampler, _ in pairs]), torch.cat([new.cpu() for _, new in pairs])).mean())
 
 
-def drift_in_passes(passes: Sequence[tuple[Sequence[int], Tokens]], rows: Sequence[Row]) -> float:
+def drift_in_passes(passes: Sequence[tuple[Sequence[int], Tokens]], rows: Sequence[Row]) -> float | None:
     """As `drift_of`, by the logprobs that an update's own passes computed.
 
     Args:

@@ -203,7 +203,8 @@ class Learner:
         if not self.policy.is_value:
             metrics |= effective_sizes(self.rule.terms, self._gathered(passes), rows)
         if self.rule.scored_in_pass and not any(map(len, old)):
-            metrics["kl/sampler"] = drift_in_passes(self._gathered(passes), rows)
+            drift = drift_in_passes(self._gathered(passes), rows)
+            metrics |= {} if drift is None else {"kl/sampler": drift}
         for observer in observers:
             metrics |= observer.before(chosen[0])
         metrics |= ages

@@ -177,21 +177,19 @@ def correction_of(settings: CorrectionConfig | None) -> Correct | None:
     )
 
 
-def corrected(update: Update) -> Update:
-    """An update whose rows an engine sampled in other products than the trainer's: it corrects for the difference.
+def corrected(update: Update, engine_products: str = "float32") -> Update:
+    """An update whose rows were sampled in other products than it computes logprobs in: it corrects for the difference.
 
     Ratios compare with the weights that the step starts from, and tokens are weighed by these and the sampler:
-    truncated importance sampling with `CorrectionConfig`'s defaults. An update without ratios stays as it is, and so
-    does one that compares with these weights already, or with an anchor.
+    truncated importance sampling with `CorrectionConfig`'s defaults. An update stays as it is where engine and update
+    both multiply in float32, where it has no ratios, and where these compare with such weights already, or with an
+    anchor.
     """
-    if update.proximal or not update.from_sampler or not any(term.needs_old for term in update.terms):
+    is_narrow = engine_products != "float32" or update.learning.products != "float32"
+    has_ratios = update.from_sampler and any(term.needs_old for term in update.terms)
+    if update.proximal or not is_narrow or not has_ratios:
         return update
     return replace(update, proximal=True, correct=correction_of(CorrectionConfig()), scored_in_pass=True)
-
-
-def corrected_where_narrow(update: Update) -> Update:
-    """As `corrected`, where the update multiplies in another type than float32: its ratios begin at 1 then."""
-    return corrected(update) if update.learning.products != "float32" else update
 
 
 # --- a policy loss, and what it chooses before an update --------------------------------------------------------------

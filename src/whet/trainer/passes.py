@@ -55,9 +55,9 @@ class Sums:
             self._add(place, sums)
 
     def drift(self) -> float | None:
-        """KL(old || policy) in nats a token, by the first term that takes ratios. None: none does."""
+        """KL(old || policy) in nats a token, by the first term that takes ratios. None: none does, or of no token."""
         sums = next((sums for sums in self.of_terms.values() if "approx_kl_sum" in sums), None)
-        return None if sums is None else sums["approx_kl_sum"] / max(sums["num_tokens"], 1.0)
+        return sums["approx_kl_sum"] / sums["num_tokens"] if sums is not None and sums["num_tokens"] else None
 
     def named(self) -> dict[str, float]:
         """All terms' sums as metrics, under their terms' names.

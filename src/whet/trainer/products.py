@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whet.config.base import Config, ConfigError
-from whet.config.parts import LearningConfig
+from whet.config.base import ConfigError
 from whet.engines.products import lack_of_bfloat16
 from whet.models.narrow import multiplying
 from whet.models.policy import Policy
@@ -37,16 +36,6 @@ def problem_of_update(policy: Policy, products: str, *, num_ranks: int = 0) -> s
         )
     lack = lack_of_bfloat16()
     return f"{setting} {lack}: {advice}" if lack else None
-
-
-def products_of(settings: Config) -> str:
-    """What any update of a run multiplies in that is not float32, by all `LearningConfig`s of its settings."""
-    for value in vars(settings).values():  # a look-up that counts as no read
-        if isinstance(value, LearningConfig) and vars(value)["products"] != "float32":
-            return str(vars(value)["products"])
-        if isinstance(value, Config) and (found := products_of(value)) != "float32":
-            return found
-    return "float32"
 
 
 def check_products(policy: Policy, products: str, *, num_ranks: int = 0) -> None:
