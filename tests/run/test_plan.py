@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+from support.commands import Quiet, config_of
 from whet.cli import app
 from whet.config.base import Config
 from whet.config.parts import LearningConfig
 from whet.models.policy import Policy
 from whet.models.prompts import Lengths
 from whet.models.tiny import tiny_tokenizer
-from whet.run.plan import _cache_bytes, _learning_bytes, step_sizes
+from whet.run.launch import start
+from whet.run.plan import (
+    _cache_bytes,
+    _checkpoint_bytes,
+    _learning_bytes,
+    _updates_by_phase,
+    disk_warning,
+    step_sizes,
+)
 from whet.trainer import Update
 from whet.trainer.losses import nll_term, preference_term
 
+TINY_RUN = (
+    "num_steps=2", "prompts_per_step=2", "group_size=2", "sampling.max_new_tokens=4", "evaluation.num_samples=0",
+    "advantage=reward", "signed=true", "checkpoint_every=1", "validate_every=1", "data.num_train=8",
+    "data.num_validation=2", "data.num_test=2",
+)  # fmt: skip
 FEW = ("data.num_train=32", "data.num_validation=4", "data.num_test=4")
 
 
@@ -56,6 +72,21 @@ def test_the_parts_of_the_memory_add_up():
 def test_a_run_that_does_not_fit_is_told_so():
     shown = planned("grpo", *FEW, "engine.max_rows=100000000")
     assert "this may not fit on cpu: lower learning.token_budget, engine.max_rows" in shown
+
+
+@pytest.mark.parametrize("lora", [(), ("policy.lora={rank: 4}",)])
+def test_checkpoints_take_the_disk_that_the_plan_says(tmp_path, random_model, monkeypatch, lora):
+    session = start(config_of("grpo", *TINY_RUN, f"policy.path={random_model}", *lora), tmp_path / "run", Quiet())
+    each, once = _checkpoint_bytes(session.loop.policies, _updates_by_phase(session))
+    disk = SimpleNamespace(free=once + 3 * each)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: disk)
+    assert disk_warning(session) is None
+    disk.free -= 1
+    assert "choose another --out, or train an adapter" in str(disk_warning(session))
+    session.go()
+    [trained, *_] = sorted((tmp_path / "run" / "checkpoints").glob("step_*"))
+    sizes = {file.stat().st_ino: file.stat().st_size for file in trained.rglob("*.safetensors")}
+    assert each == pytest.approx(sum(sizes.values()), rel=0.15)
 
 
 def test_bfloat16_on_a_cpu_is_told():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from whet.models.prompts import Lengths
 from whet.models.scoring import LOGITS, head_chunk
 from whet.run.selfchecks import narrow_sampling
 from whet.run.session import Session
+from whet.trainer.checkpoint import KEEP
 from whet.trainer.losses import corrected
 from whet.trainer.phase import Phase
 from whet.trainer.terms import Update
@@ -24,6 +26,8 @@ GIB = 2**30
 HIGH_RATE, MANY_WEIGHTS = 1e-4, 20_000_000
 """A learning rate and a number of weights that together break a pretrained model, unless only an adapter learns.
 SmolLM2-135M writes nonsense after a few steps at 5e-5. The default rates of methods are those of the tiny model."""
+NUM_CHECKPOINTS = KEEP + 1
+"""While one is written, those that stay lie beside it."""
 ADAM = 8
 """Bytes per weight of the optimiser's two moments, in float32."""
 
@@ -67,13 +71,17 @@ def plan(session: Session) -> list[str]:
     lines += sampling_warnings(session)
     by_phase = [[(name, update) for of, name, update in updates if of is phase] for phase in phases]
     lines += [text for memory in _memory(session, by_phase) for text in (memory.text, memory.problem) if text]
-    return [*lines, *_cluster_lines(session, by_phase)]
+    return [*lines, *_checkpoint_lines(policies, by_phase), *_cluster_lines(session, by_phase)]
 
 
 def memory_of(session: Session) -> list[Memory]:
     """The estimate of the memory that a run needs on each device."""
-    phases = _known_phases(session)
-    return _memory(session, [list(phase.updates(1).items()) for phase in phases])
+    return _memory(session, _updates_by_phase(session))
+
+
+def _updates_by_phase(session: Session) -> list[list[tuple[str, Update]]]:
+    """For each phase with steps, the policies that learn in it, and how."""
+    return [list(phase.updates(1).items()) for phase in _known_phases(session)]
 
 
 def sampling_warnings(session: Session) -> list[str]:
@@ -231,6 +239,50 @@ def _memory(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) ->
         )
         estimates.append(Memory(f"{line}; {_size(free)} are free", problem if needed > free else ""))
     return estimates
+
+
+def disk_warning(session: Session) -> str | None:
+    """What to do where checkpoints may not fit on the disk of the run's folder. None: they fit."""
+    folder = session.loop.folder.path.absolute()
+    free = shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free
+    each, once = _checkpoint_bytes(session.loop.policies, _updates_by_phase(session))
+    if (needed := once + NUM_CHECKPOINTS * each) <= free:
+        return None
+    return (
+        f"checkpoints may take {_size(needed)}, and the disk of {folder} has {_size(free)} free: make room, choose "
+        "another --out, or train an adapter (lora={rank: 16})"
+    )
+
+
+def _checkpoint_lines(policies: Mapping[str, Policy], phases: Sequence[Sequence[tuple[str, Update]]]) -> list[str]:
+    each, once = _checkpoint_bytes(policies, phases)
+    whole = _size(once + NUM_CHECKPOINTS * each)
+    return [f"disk: at most about {whole} for checkpoints ({_size(each)} each; {KEEP} stay)"] if each else []
+
+
+def _checkpoint_bytes(
+    policies: Mapping[str, Policy], phases: Sequence[Sequence[tuple[str, Update]]]
+) -> tuple[int, int]:
+    """Bytes that each checkpoint adds on the disk, in the phase where it is largest, and bytes that lie there once.
+
+    It adds the learners' weights, the best ones beside them, and the optimiser. Weights that did not change are shared.
+
+    Args:
+        phases: as in `_memory`.
+    """
+    sizes = {name: _saved_bytes(policy) for name, policy in policies.items()}
+    learners = [[name for name, _ in phase if name in policies] for phase in phases]
+    each = max((sum(2 * sizes[name] + _state_bytes(policies[name]) for name in names) for names in learners), default=0)
+    return each, sum(sizes.values())
+
+
+def _saved_bytes(policy: Policy) -> int:
+    return _trained_bytes(policy) if policy.adapter else sum(_unique_bytes(policy.model.parameters()))
+
+
+def _state_bytes(policy: Policy) -> int:
+    """Of the optimiser as it is saved: its moments, and float32 copies of smaller types."""
+    return _num_trained(policy) * (ADAM + (0 if policy.dtype.itemsize == 4 else 4))
 
 
 def _copy_bytes(policy: Policy, products: str) -> int:

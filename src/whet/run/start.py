@@ -9,7 +9,7 @@ from typing import Any
 from whet.config.runs import RunConfig
 from whet.errors import RunError
 from whet.report.spec import to_json
-from whet.run.plan import plan, sampling_warnings
+from whet.run.plan import disk_warning, plan, sampling_warnings
 from whet.run.provenance import changed_inputs, compute_provenance, first_few
 from whet.run.session import Session, check_agreement, prepare
 from whet.run_folder.folder import RunFolder, environment
@@ -42,7 +42,7 @@ def check_plan(session: Session) -> str:
     Raises: ConfigError, RunError: what would stop the run.
     """
     lines = plan(session)
-    for warning in sampling_warnings(session):
+    for warning in filter(None, (*sampling_warnings(session), disk_warning(session))):
         session.loop.progress.tell("warning", warning)
     return "; ".join(lines)
 
