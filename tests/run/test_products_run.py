@@ -7,10 +7,13 @@ import pytest
 
 from support.commands import Quiet, config_of, metrics
 from support.commands import whet as command
+from whet.checks.doctor import examine
+from whet.config.effects import acts
 from whet.config.parts import EngineConfig
 from whet.engines import products as products_module
 from whet.engines.agreement import PRODUCTS_AGREEMENT, agreement_of
 from whet.errors import WhetError
+from whet.methods import METHODS
 from whet.methods.registry import preset_of
 from whet.models.policy import Policy
 from whet.run import data as data_module
@@ -89,7 +92,7 @@ def test_engine_correct_decides_for_the_engine_and_the_update(tmp_path, random_m
 @pytest.mark.parametrize(
     ("method", "settings", "fact"),
     [
-        ("grpo", [], "engine.correct has no effect: all products are float32"),
+        ("grpo", [], "engine.correct has no effect: engine.products and all learning.products are float32"),
         ("grpo", ["engine.products=int8", "proximal=true"], "engine.correct has no effect: no update"),
         ("rft", ["engine.products=int8"], "engine.correct has no effect: no update"),
         ("rft", ["learning.products=bfloat16"], "engine.correct has no effect: no update"),
@@ -103,6 +106,33 @@ def test_engine_correct_is_refused_where_nothing_would_be_corrected(
     with pytest.raises(WhetError, match=fact):
         start(config, tmp_path / "run", Quiet())
     assert not (tmp_path / "run" / "config.yaml").exists()
+    assert any(fact in finding.text for finding in examine(config))
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS.names() if hasattr(preset_of(name).config, "learning")])
+def test_of_every_method_engine_correct_acts_by_the_products(name):
+    config = preset_of(name).config
+    assert not acts(config, "engine.correct")
+    learning = config.learning.model_copy(update={"products": "bfloat16"})
+    assert acts(config.model_copy(update={"learning": learning}), "engine.correct")
+
+
+def test_auto_is_no_setting_of_an_engine_of_servers(random_model):
+    config = _grpo(EngineConfig(kind="vllm", urls=("http://127.0.0.1:9",), products="auto"))
+    assert data_module.with_products(config, Quiet()) is config
+    done = command(
+        "train", "grpo", "engine.kind=vllm", "engine.urls=[http://127.0.0.1:9]", "engine.products=auto", *SMALL,
+        f"policy.path={random_model}", "--dry-run", check=False,
+    )  # fmt: skip
+    assert "engine.products has no effect: engine.kind is vllm" in " ".join(done.stderr.split())
+
+
+def test_auto_leaves_it_to_the_loader_to_say_what_is_wrong_with_a_model(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+    asked = ["train", "grpo", f"policy.path={tmp_path}", "--dry-run"]
+    plain, auto = (command(*asked, *more, check=False) for more in ([], ["engine.products=auto"]))
+    assert plain.stderr.splitlines()[-1] == auto.stderr.splitlines()[-1]
+    assert "tokenizer" in plain.stderr
 
 
 def test_the_start_allows_each_kind_its_measured_difference(random_policy: Policy):

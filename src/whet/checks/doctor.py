@@ -21,7 +21,7 @@ from whet.config.parts import FileData, SamplingConfig
 from whet.config.runs import RunConfig
 from whet.errors import WhetError, text_of
 from whet.run.data import load_tasks, with_products
-from whet.run.plan import memory_of
+from whet.run.plan import check_correction, memory_of
 from whet.run.session import Session, prepare
 from whet.run_folder.folder import RunFolder
 from whet.sandbox.workers import NUM_WORKERS
@@ -73,6 +73,7 @@ def _examined(session: Session, listener: _Listener, golden: str | None) -> Iter
     config = algorithm.config
     yield from (Finding("warning", "settings", text) for text in (*listener.warnings, *algorithm.run.warnings))
     check_all_read(config)
+    check_correction(session)
     yield from _memory(session)
     scored: Scored | None = None
     if session.envs is None:

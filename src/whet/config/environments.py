@@ -12,7 +12,7 @@ from whet.config.base import Config, NameOf, PerStep
 from whet.config.environment_data import EnvironmentData
 from whet.config.inputs import InputFile
 from whet.config.parts import EndpointConfig, EngineConfig, ModelConfig, SamplingConfig
-from whet.config.runs import FrozenRole, RunConfig
+from whet.config.runs import FrozenRole, RunConfig, RunEngine
 
 
 def _no_switch(value: object) -> object:
@@ -132,7 +132,7 @@ class AgentRunConfig(RunConfig):
     with the thought in comments. Plain: the action alone. The rules say which. Tools: a call of one of the
     environment's tools, which the model's own chat template shows it; observations are the tools' answers."""
     pool: PoolConfig = PoolConfig()
-    engine: EngineConfig = EngineConfig(rollout="free")
+    engine: RunEngine = EngineConfig(rollout="free")
     evaluation: AgentEvaluation = AgentEvaluation()
 
     @classmethod

@@ -52,12 +52,23 @@ NO_TEXTBOOK = Inside("misconceptions", NoEffect("nothing in this run reads what 
 """For `data`, in methods that imitate none of the tiny world's texts."""
 
 
-NARROW, ALL_WIDE = "engine.products or an update's learning.products is not float32", "all products are float32"
-
-
-def _is_narrow(settings: Mapping[str, Any]) -> bool:
-    """Whether anything in a run multiplies in another type than float32."""
+def _has_narrow_products(settings: Mapping[str, Any]) -> bool:
+    """Whether the engine or an update multiplies in another type than float32."""
     return bool(vars(settings["engine"])["products"] != "float32" or products_of_updates(settings) != "float32")
+
+
+RunEngine = Annotated[
+    EngineConfig,
+    Inside(
+        "correct",
+        ActsIf(
+            _has_narrow_products,
+            when="engine.products or an update's learning.products is not float32",
+            fact="engine.products and all learning.products are float32",
+        ),
+    ),
+]
+"""The engine of a run that trains."""
 
 
 class RunConfig(Scheduled):
@@ -78,7 +89,7 @@ class RunConfig(Scheduled):
     prompts: Annotated[InputFile, NameOf("prompts")] = "chains"
     """Wording of the prompts: chains (the tiny world's), english (for real models), short and steps (for small ones),
     or a YAML file of templates. Small: less than a billion weights."""
-    engine: Annotated[EngineConfig, Inside("correct", ActsIf(_is_narrow, NARROW, ALL_WIDE))] = EngineConfig()
+    engine: RunEngine = EngineConfig()
     cluster: ClusterConfig = ClusterConfig()
     faults: FaultsConfig = FaultsConfig()
     rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term")] = Field({})

@@ -17,8 +17,8 @@ from whet.models.policy import Policy
 Products = Literal["float32", "bfloat16", "int8"]
 BFLOAT16 = ("amx_bf16", "avx512_bf16")
 """Instructions that multiply bfloat16 numbers; one of them is needed. Without them torch emulates them, slowly."""
-TIMES = 20
-"""Products of a timing."""
+TIMES, WIDEST_TIMED = 20, 4096
+"""Products of a timing, and the most inputs of one."""
 NAMED = ("amx_bf16", "amx_int8", "avx512_bf16", "avx512_vnni", "avx512_f", "avx_vnni", "avx2")
 """Instructions that are named where a speed is reported."""
 
@@ -93,8 +93,10 @@ def timing(width: int, *, rows: int = 64) -> str:
     """How long a layer's product takes here in either type, in words. Nothing is decided by it.
 
     Args:
-        width: the model's hidden size. The product has three times as many outputs.
+        width: the model's hidden size; one of `WIDEST_TIMED` is timed in place of a larger one. The product has three
+            times as many outputs.
     """
+    width = min(width, WIDEST_TIMED)
     weight, x = torch.ones(3 * width, width), torch.ones(rows, width)
     wide = bfloat16_product(weight, None)
     times = []

@@ -14,7 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from whet.config.environment_data import EnvironmentData
 from whet.config.parts import BasicsData, ChainData, FileData, GymData, ModelConfig
 from whet.config.runs import RunConfig
-from whet.engines.products import Shape, chosen, instructions, lack_of_bfloat16, timing
+from whet.engines.products import Shape, chosen, instructions, timing
+from whet.errors import WhetError
 from whet.grading import Grader, make_grader
 from whet.methods.environment_tasks import load_environment_tasks
 from whet.methods.registry import preset_of
@@ -119,7 +120,7 @@ def with_products(config: C, progress: Progress, before: RunConfig | None = None
         before: settings of the run that is resumed. Its choice is taken.
     """
     engine = config.__dict__["engine"]  # a look-up that counts as no read
-    if engine.__dict__["products"] != "auto":
+    if engine.__dict__["products"] != "auto" or engine.__dict__["kind"] != "local":
         return config
     if before is not None:
         products = before.__dict__["engine"].__dict__["products"]
@@ -127,7 +128,7 @@ def with_products(config: C, progress: Progress, before: RunConfig | None = None
         shapes = [_shape_of(model) for model in preset_of(config.method).algorithm.spec.models(config).values()]
         products = chosen(shapes)
         why = f"engine.products = auto took {products} ({', '.join(instructions()) or 'no known instructions'})"
-        if shapes and not lack_of_bfloat16():
+        if products == "bfloat16":
             why += f"; for information alone, {timing(max(shape.width for shape in shapes))}"
         progress.tell("info", why)
     return config.model_copy(update={"engine": engine.model_copy(update={"products": products})})
@@ -140,11 +141,13 @@ def with_unit(config: C) -> C:
 
 
 def _shape_of(model: ModelConfig) -> Shape:
-    """A model's shape, by its config.json."""
-    with reading(f"{model.path!r} is no model that transformers can load", "give a folder written by save_pretrained"):
-        config = AutoConfig.from_pretrained(resolve(model.path), trust_remote_code=False).get_text_config()
-        with torch.device("meta"):
+    """A model's shape, by its config.json. What is no model packs nothing: the loader says what is wrong with it."""
+    try:
+        with reading(f"{model.path!r} is no model", "give another"), torch.device("meta"):
+            config = AutoConfig.from_pretrained(resolve(model.path), trust_remote_code=False).get_text_config()
             skeleton = AutoModelForCausalLM.from_config(config)
+    except WhetError:
+        return Shape(0, packs=False)
     on_cpu = model.dtype == "float32" and device_of(model.device).type == "cpu"
     return Shape(config.hidden_size, packs=on_cpu and unlike_packed(skeleton) is None)
 

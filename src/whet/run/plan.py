@@ -65,7 +65,7 @@ def plan(session: Session) -> list[str]:
     counted = [phase for phase in phases if spec.is_lazy or phase.updates(1)]
     lines += _schedule_lines(algorithm.config.__dict__["schedule"], sum(phase.num_steps for phase in counted))
     updates = [(phase, name, update) for phase in phases for name, update in phase.updates(1).items()]
-    _check_correction(session, [update for _, name, update in updates if not policies[name].is_value])
+    check_correction(session)
     lines += [_update_line(phase, name, update) for phase, name, update in updates]
     lines += _rate_warnings(policies, updates)
     lines += sampling_warnings(session)
@@ -93,9 +93,15 @@ def sampling_warnings(session: Session) -> list[str]:
     return list(narrow_sampling(algorithm.config, learners, algorithm.spec.skills, endpoints))
 
 
-def _check_correction(session: Session, updates: Sequence[Update]) -> None:
-    """Raises: ConfigError where `engine.correct` is off, and would correct none of these updates."""
-    engine = vars(session.algorithm.config.engine)  # a look-up that counts as no read
+def check_correction(session: Session) -> None:
+    """Raises: ConfigError where `engine.correct` is off, and would correct no update of the run."""
+    engine, policies = vars(session.algorithm.config.engine), session.loop.policies  # a look-up that counts as no read
+    updates = [
+        update
+        for phase in _updates_by_phase(session)
+        for name, update in phase
+        if name in policies and not policies[name].is_value
+    ]
     if not engine["correct"] and all(corrected(update, engine["products"]) is update for update in updates):
         raise ConfigError(
             "engine.correct has no effect: no update of this run compares with the weights that sampled in other "
