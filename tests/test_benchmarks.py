@@ -30,6 +30,7 @@ import rollout
 import scaling_inter
 import side_by_side
 import smollm2_grpo
+import smollm2_own_mistakes
 import smollm2_speed
 import step
 import study
@@ -45,7 +46,9 @@ from whet.models.shipped import AGENTS
 from whet.models.tiny import tiny_tokenizer
 from whet.rollout.roles import render
 from whet.tasks.basics import MAKERS, make_basics
+from whet.tasks.prompts import find_prompts
 from whet.trajectories.files import read_trajectories
+from whet.types import Task
 
 
 @pytest.fixture(autouse=True)
@@ -669,3 +672,33 @@ def test_smollm2_speed_s_lengths_have_a_long_tail():
     assert sum(lengths) / 64 == pytest.approx(smollm2_speed.MEAN, rel=0.05)
     assert max(lengths) == smollm2_speed.LONGEST
     assert sorted(lengths)[32] < smollm2_speed.MEAN
+
+
+@pytest.mark.parametrize(
+    ("answer", "critique"),
+    [
+        ("40 + 30 = 70|7 + 8 = 15|70 + 15 = 85|The answer is 85.", "Right.|Right.|Right.|Verdict: Right"),
+        (  # by its own calculation: what follows from a mistake is none
+            "40 + 30 = 70|7 + 8 = 14|70 + 14 = 84|The answer is 84.",
+            "Right.|Wrong. Work out 7 + 8 again.|Right.|Verdict: Wrong",
+        ),
+        (  # a calculation that is none of the solution's
+            "40 + 30 = 70|8 + 8 = 16|70 + 16 = 86|The answer is 86.",
+            "Right.|Wrong. Work out 7 + 8 again.|Right.|Verdict: Wrong",
+        ),
+        ("47 + 38 = 85|The answer is 85.", None),  # another layout
+        ("40 + 30 = 70|7 + 8 = 15|70 + 15 = 85|The answer is 86.", None),  # does not follow from its steps
+        ("40 + 30 = 70|7 + 8 = fifteen|70 + 15 = 85|The answer is 85.", None),
+        ("", None),
+    ],
+)
+def test_a_critique_of_the_actors_answer_names_its_wrong_steps(answer, critique):
+    question = "What is 47 + 38?"
+    task = Task(id=question, prompt=question, answer="85", info={"of": "sum"})
+    found = smollm2_own_mistakes.critique_of(task, answer.replace("|", "\n"), find_prompts("steps"))
+    if critique is None:
+        assert found is None
+        return
+    lines = [f"{line}: {comment}" for line, comment in zip(answer.split("|")[:-1], critique.split("|"), strict=False)]
+    text = "\n".join([*lines, critique.split("|")[-1]])
+    assert found == (text, critique.endswith("Right"))
