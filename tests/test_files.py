@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.disk import real_fsync
-from whet.files import sync, whole_folder, write_atomic, write_link
+from whet.files import ASIDE, sync, whole_folder, write_atomic, write_link
 
 
 def test_a_file_is_replaced_whole_and_nothing_is_left_aside(tmp_path):
@@ -113,3 +114,34 @@ def test_a_writer_that_is_killed_leaves_the_old_file(tmp_path):
     assert done.returncode == -signal.SIGKILL
     assert (tmp_path / "file").read_bytes() == b"old"
     assert len(os.listdir(tmp_path)) == 2
+
+
+def test_what_a_killed_writer_left_aside_goes_with_the_next_one_of_its_file(tmp_path):
+    place = tmp_path / "a[1].json"
+    left = tmp_path / f".{place.name}.{'0' * 16}{ASIDE}"
+    of_others = [tmp_path / f".b.json.{'0' * 16}{ASIDE}", tmp_path / f".{place.name}.old{ASIDE}"]
+    for file in (left, *of_others):
+        file.write_bytes(b"half")
+    with left.open("rb") as living:
+        fcntl.flock(living, fcntl.LOCK_EX)
+        write_atomic(place, b"one")
+        assert left.exists(), "its writer lives"
+    write_atomic(place, b"two")
+    assert sorted(tmp_path.iterdir()) == sorted([place, *of_others])
+    assert place.read_bytes() == b"two"
+
+
+def test_a_writer_whose_file_was_taken_for_a_killed_ones_writes_it_again(tmp_path, monkeypatch):
+    locked = fcntl.flock
+
+    def taken_once(file, operation):
+        if operation == fcntl.LOCK_EX and not place.exists() and not calls:
+            calls.append([aside.unlink() for aside in tmp_path.glob(f".*{ASIDE}")])
+        locked(file, operation)
+
+    place, calls = tmp_path / "a.json", []
+    monkeypatch.setattr(fcntl, "flock", taken_once)
+    write_atomic(place, b"whole")
+    assert calls
+    assert place.read_bytes() == b"whole"
+    assert list(tmp_path.iterdir()) == [place]

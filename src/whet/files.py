@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ASIDE = ".tmp"
@@ -16,13 +18,15 @@ ASIDE = ".tmp"
 def write_atomic(path: Path, content: bytes) -> None:
     """Writes a file. A reader sees the old content or the new one, and of two writers the last one wins.
 
-    A link in its place is replaced, not followed.
+    A link in its place is replaced, not followed. What killed writers of this file left aside is deleted.
 
     Raises: OSError, with nothing left aside.
     """
-    with _aside(path) as aside:
-        _write(aside, content)
-        aside.replace(path)
+    _delete_left(path)
+    is_written = False
+    while not is_written:
+        with _aside(path) as aside:
+            is_written = _write(aside, content, path)
     sync([path.parent])
 
 
@@ -82,8 +86,26 @@ def _aside(path: Path) -> Iterator[Path]:
             aside.unlink(missing_ok=True)
 
 
-def _write(path: Path, content: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+def _write(aside: Path, content: bytes, path: Path) -> bool:
+    """Writes the file aside and renames it. False: another writer took it for a killed one's before it was locked."""
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+        with suppress(OSError):  # some network disks have no locks: there nothing is deleted either
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if not os.fstat(file.fileno()).st_nlink:
+            return False
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+        aside.replace(path)
+    return True
+
+
+def _delete_left(path: Path) -> None:
+    """Deletes files aside whose writers live no more: a living one holds a lock."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}{re.escape(ASIDE)}")
+    with os.scandir(path.absolute().parent) as entries:
+        left = [entry.path for entry in entries if name.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
+    for place in left:
+        with suppress(OSError), open(place, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(place)
