@@ -48,6 +48,7 @@ def test_a_dead_first_batch_is_told_at_once_with_its_cause(lost, said):
     assert said in after_replies(watch, [dead], 2)[1].text.replace("16", "8")  # and it is the cause of what comes after
     assert told(dead)[0] == "dead_batch"
     assert told(GOOD, dead) == [None, None]  # later on it may be chance
+    assert told(WRONG, dead, dead, every=9) == [None, None, None]  # also where the first batch gave no credit
     assert told(replace(dead, right=1, taught=True)) == [None]
     assert told(replace(dead, **{name: count - 1 for name, count in lost.items()}))[0] is None  # one had a chance
 
