@@ -168,7 +168,7 @@ CRITIQUE_RL = System(
             result="critique_rl_worlds",
             premise=_acting,
             leads=_of_worlds("full", "stage2", {"acc_dis": "Acc@Dis"}),
-            reason="stage II alone already learns to judge nearly all answers in as many steps, so stage I has nothing "
+            reason="either stage alone judges 97 % of the answers right after as many steps, so the other has nothing "
             "to add ([arms](critique-rl.md#where-the-verdict-alone-acts))",
         ),
         Claim(
@@ -178,8 +178,6 @@ CRITIQUE_RL = System(
             result="critique_rl_worlds",
             premise=_acting,
             leads=_of_worlds("full", "additive", {"acc_dis": "Acc@Dis"}),
-            reason="where a false alarm is dear, the refinement itself rewards right verdicts, and additive rewards "
-            "judge as well",
         ),
         Claim(
             says="(iv) Rewarded by the refinement alone, a critic gives up one class of answers.",

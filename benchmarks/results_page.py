@@ -40,8 +40,11 @@ class Answer:
     result: Mapping[str, Any]
 
     @property
-    def seeds(self) -> int:
-        return max((sum(value is not None for value in lead.values) for lead in self.leads), default=0)
+    def seeds(self) -> str:
+        """How many each lead has."""
+        counts = [sum(value is not None for value in lead.values) for lead in self.leads] or [0]
+        least, most = min(counts), max(counts)
+        return f"{most} seeds" if least == most else f"{least} to {most} seeds"
 
 
 def side_of(lead: Lead, least: float = 0.0) -> int:
@@ -98,7 +101,7 @@ def section(system: System, answers: Sequence[Answer]) -> Iterator[str]:
         file = f"../../benchmarks/results/{claim.result}"
         rows = [f"**{answer.verdict[0].upper()}{answer.verdict[1:]}**"]
         if answer.premise is not None:
-            rows[0] += f": {leads_in_words(answer.leads)} points ({answer.seeds} seeds)."
+            rows[0] += f": {leads_in_words(answer.leads)} points ({answer.seeds})."
             holds = "" if answer.premise.holds else " **The premise does not hold.**"
             rows += [f"*Premise:* {answer.premise.text}.{holds}"]
         rows += [f"*Environment:* {claim.env}. *Equal between the arms:* {claim.budget}."]
