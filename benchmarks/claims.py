@@ -345,7 +345,7 @@ def _careless(found: Result) -> Premise:
     """Of a clone that knows the game and errs: it rises no more, is right sometimes, and has a choice left."""
     premise, success = found["found"]["premise"], found["found"]["success"]
     text = f"the clone of careless episodes has {_percent(success['before'])} of the test episodes"
-    text += f", its last rise in validation is {cell(premise['start_last_rise'], sign=True)}"
+    text += f". Its last rise in validation is {cell(premise['start_last_rise'], sign=True)}"
     text += f", and {_percent(premise['first_signal'])} of the groups have a signal"
     return Premise(text, fmean(value or 0 for value in premise["first_signal"]) > 0.2)
 
@@ -394,7 +394,7 @@ def _horizon_binds(found: Result) -> Premise:
     start, limits = found["found"]["start"], sorted(map(int, found["found"]["start"]))
     short, long = (start[str(limit)] for limit in (limits[0], limits[-1]))
     text = f"the clone has {_percent(short['all'])} of the test episodes within {limits[0]} turns and"
-    text += f" {_percent(long['all'])} within {limits[-1]}; of depth 3 {_percent(short['depth 3'])} and"
+    text += f" {_percent(long['all'])} within {limits[-1]}. Of depth 3 it has {_percent(short['depth 3'])} and"
     text += f" {_percent(long['depth 3'])}"
     deep = [fmean(value or 0 for value in each["depth 3"]) for each in (short, long)]
     return Premise(text, deep[1] > deep[0] + 0.01)

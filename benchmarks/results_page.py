@@ -125,11 +125,11 @@ def page(answers: Mapping[str, Sequence[Answer]]) -> str:
     parts = [
         "# What the five papers claim, and what shows here",
         "`benchmarks/results_page.py` writes this page from the result files. Nobody edits it.",
-        "A figure is a paired difference between two arms of one study, seed by seed, in points, with the half width "
-        "of its 95 % t interval. **Shown** means two things: the interval lies on the side that the claim expects, and "
-        "the premise was measured and holds. *Partly shown*: in some of the claim's settings. *The other way round*: "
-        "the interval lies on the other side of zero. The worlds are tiny, and so are the models. What shows here says "
-        "that the code does what the paper describes. It says nothing about models of real size.",
+        "A figure is the difference between two arms of one study, in points, paired by seed. Behind it stands the "
+        "half width of its 95 % t interval. **Shown** means two things: the interval lies on the side that the claim "
+        "expects, and the premise was measured and holds. *Partly shown*: in some of the claim's settings. *The other "
+        "way round*: the interval lies on the other side of zero. The worlds are tiny, and so are the models. What "
+        "shows here says that the code does what the paper describes. It says nothing about models of real size.",
         f"Of {len(every)} claims: {told}.",
         "![Every claim's differences with their intervals, in the colours of the verdicts](claims.svg)",
     ]
