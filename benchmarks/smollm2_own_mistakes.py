@@ -27,7 +27,7 @@ from whet.config.yaml_text import dump, read_file
 from whet.run.data import load_tasks
 from whet.run.load import load_run
 from whet.seeds import seed_of
-from whet.tasks.basics_steps import Worked, plan
+from whet.tasks.basics_steps import Worked, plan, result_of
 from whet.tasks.demonstrations import critique_by_steps
 from whet.tasks.prompts import Prompts
 from whet.types import Task
@@ -109,21 +109,12 @@ def critique_of(task: Task, answer: str, words: Prompts) -> tuple[str, bool] | N
     worked = Worked(steps, tuple(int(value[1]) for value in values if value), mistake=None)
     comments = []
     for place, line in enumerate(lines):
-        asked = worked.asked(place)
-        trouble = "" if line == worked.lines[place] and worked.values[place] == _result(asked) else asked
-        comments.append((line, f"Work out {trouble[0].lower()}{trouble[1:]} again." if trouble else ""))
+        is_step_right = line == worked.lines[place] and worked.values[place] == result_of(steps[place], worked.values)
+        comments.append((line, "" if is_step_right else worked.advice(place)))
     is_right = last == FINAL.format(task.answer)
     if last != FINAL.format(worked.answer) or is_right is any(trouble for _, trouble in comments):
         return None
     return critique_by_steps(comments, words, right=is_right), is_right
-
-
-def _result(asked: str) -> int:
-    """Of a calculation as a step writes it: `40 + 30`, `The largest of 3 and 7`."""
-    first, second = map(int, re.findall(r"-?[0-9]+", asked.replace("- ", "- +")))
-    if asked.startswith("The "):
-        return min(first, second) if "smallest" in asked else max(first, second)
-    return {"+": first + second, "-": first - second, "*": first * second}[asked.split()[1]]
 
 
 # --- the result file --------------------------------------------------------------------------------------------------

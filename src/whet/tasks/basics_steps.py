@@ -75,6 +75,11 @@ class Worked:
         words = of if step.operation != "first" else [*_left(step, self.values[:place])]
         return f"The {step.operation} of {', '.join(map(str, words[:-1]))} and {words[-1]}"
 
+    def advice(self, place: int) -> str:
+        """What a critique says of a wrong step: the calculation to do again, and no result."""
+        asked = self.asked(place)
+        return f"Work out {asked[0].lower()}{asked[1:]} again."
+
 
 _SIGNS = ("+", "-", "*")
 
@@ -112,7 +117,7 @@ def work(steps: Sequence[Step], rng: random.Random | None = None, mistake: int |
     """
     values: list[Value] = []
     for place, step in enumerate(steps):
-        right = _result(step, values)
+        right = result_of(step, values)
         values.append(right if place != mistake or rng is None else _another(step, right, values, rng))
     return Worked(tuple(steps), tuple(values), mistake)
 
@@ -125,7 +130,12 @@ def corrupted(steps: Sequence[Step], rng: random.Random) -> Worked:
     return next(worked for worked in made if worked.answer != right)
 
 
-def _result(step: Step, values: Sequence[Value]) -> Value:
+def result_of(step: Step, values: Sequence[Value]) -> Value:
+    """The right result of a step's calculation.
+
+    Args:
+        values: the results that the steps before it wrote, at least.
+    """
     if step.operation == "first":
         return min(_left(step, values))
     of = [values[operand.place] if isinstance(operand, Earlier) else operand for operand in step.of]

@@ -183,15 +183,9 @@ class Basics(Demonstrator):
 
     def _critique(self, worked: Worked) -> str:
         comments = [
-            (line, f"Work out {_within(worked.asked(place))} again." if place == worked.mistake else "")
-            for place, line in enumerate(worked.lines)
+            (line, worked.advice(place) if place == worked.mistake else "") for place, line in enumerate(worked.lines)
         ]
         return critique_by_steps(comments, self.prompts, right=worked.mistake is None)
-
-
-def _within(text: str) -> str:
-    """As it stands within a sentence."""
-    return text[0].lower() + text[1:]
 
 
 class Solutions(Demonstrator):
